@@ -1,0 +1,41 @@
+# `make demo` and `make test` do all their set-up on a machine that has only Python 3.11 and make.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/ready
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check unit requirements bench clean
+
+help: ## Show what there is
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+$(READY): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --editable . --group dev
+	@touch $(READY)
+
+demo: $(READY) ## Thousands of deliveries with duplicates, failures and a killed worker, each handled once
+	$(BIN)/postroom demo
+
+test: check unit requirements ## Everything that CI runs
+
+check: $(READY) ## Style, types and the direction of imports
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+unit: $(READY) ## All tests
+	$(BIN)/pytest
+
+requirements: $(READY) ## Whether each requirement of the built areas is proven; rewrites docs/requirements.md
+	$(BIN)/python tools/requirements.py
+
+bench: $(READY) ## Speed on SQLite, beside a raw sqlite3 loop
+	$(BIN)/python -m benchmarks.sqlite
+
+clean: ## Remove what make made
+	rm -rf $(VENV) .build

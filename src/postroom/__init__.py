@@ -1,0 +1,80 @@
+"""Reliable messages on the database you already have: an inbox, an outbox and one work queue.
+
+    from postroom import Postroom
+
+    room = Postroom("sqlite:///shop.db")
+    inbox, outbox = room.inbox(), room.outbox()
+
+Everything here has a twin for sync code in `postroom.sync`.
+"""
+
+from __future__ import annotations
+
+from postroom._faces.drafts import NewMessage
+from postroom._faces.inbox import Inbox
+from postroom._faces.outbox import Outbox
+from postroom._faces.typed import topic
+from postroom._kernel.backoff import Backoff
+from postroom._kernel.decide import Outcome
+from postroom._kernel.ids import OwnerToken
+from postroom._kernel.message import Claim, Key, Message, Receipt, ReceiptStatus
+from postroom._kernel.observer import Event, Observer
+from postroom._kernel.queries import Reaped
+from postroom._kernel.states import Ending, State
+from postroom._room import Postroom
+from postroom.errors import (
+    AmbiguousMessageId,
+    ArgumentTypeError,
+    ArgumentValueError,
+    ExtraMissing,
+    FeatureMissing,
+    MessageNotFound,
+    PostroomError,
+    RoomClosed,
+    SchemaError,
+    SchemaMissing,
+    SchemaOutdated,
+    SchemaTooNew,
+    TransactionRefused,
+)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    # the room and its boxes
+    "Postroom",
+    "Inbox",
+    "Outbox",
+    # messages
+    "NewMessage",
+    "Message",
+    "Receipt",
+    "ReceiptStatus",
+    "Key",
+    "State",
+    "Ending",
+    "topic",
+    # the work queue
+    "OwnerToken",
+    "Claim",
+    "Reaped",
+    "Outcome",
+    "Backoff",
+    # what happens
+    "Event",
+    "Observer",
+    # what goes wrong
+    "PostroomError",
+    "AmbiguousMessageId",
+    "ArgumentTypeError",
+    "ArgumentValueError",
+    "ExtraMissing",
+    "FeatureMissing",
+    "MessageNotFound",
+    "RoomClosed",
+    "SchemaError",
+    "SchemaMissing",
+    "SchemaOutdated",
+    "SchemaTooNew",
+    "TransactionRefused",
+]

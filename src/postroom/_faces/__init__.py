@@ -1,0 +1,1 @@
+"""The faces of a box: they check arguments, call a store's verbs and shape the answer."""

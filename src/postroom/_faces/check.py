@@ -1,0 +1,144 @@
+"""Arguments are checked here, for every box and store alike, before any I/O."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+from uuid import UUID
+
+from postroom.errors import ArgumentTypeError, ArgumentValueError
+
+MAX_TEXT = 255
+MAX_ERROR = 4000
+MAX_BATCH = 100_000
+MAX_SECONDS = 366 * 24 * 3600
+
+N = TypeVar("N", int, float)
+
+
+def _wrong_type(name: str, value: object, wanted: str) -> ArgumentTypeError:
+    return ArgumentTypeError(f"{name} must be {wanted}, not {type(value).__name__}")
+
+
+def text(name: str, value: Any, *, longest: int = MAX_TEXT) -> str:
+    """A name or an id: it is compared, indexed and printed, so it is short and clean."""
+    if not isinstance(value, str):
+        raise _wrong_type(name, value, "a str")
+    if not value:
+        raise ArgumentValueError(f"{name} must not be empty")
+    if len(value) > longest:
+        raise ArgumentValueError(f"{name} has {len(value)} characters; at most {longest} are allowed")
+    if not value.isascii():
+        check_encodable(name, value)
+    if "\x00" in value:
+        raise ArgumentValueError(f"{name} contains a NUL character, which not every database can store")
+    return value
+
+
+def optional_text(name: str, value: Any) -> str | None:
+    return None if value is None else text(name, value)
+
+
+def check_encodable(name: str, value: str) -> None:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ArgumentValueError(f"{name} contains half of a surrogate pair, which no encoding can store") from None
+
+
+def owner(value: Any) -> UUID:
+    if not isinstance(value, UUID):
+        raise _wrong_type("owner", value, "a UUID; OwnerToken.new() makes one")
+    if value.int == 0:
+        raise ArgumentValueError("owner must not be the nil UUID; OwnerToken.new() makes a good one")
+    return value
+
+
+def _number(name: str, value: Any, kinds: tuple[type, ...], wanted: str) -> Any:
+    if isinstance(value, bool) or not isinstance(value, kinds):
+        raise _wrong_type(name, value, wanted)
+    return value
+
+
+def count(name: str, value: Any, *, most: int = MAX_BATCH) -> int:
+    number: int = _number(name, value, (int,), "an int")
+    if not 0 < number <= most:
+        raise ArgumentValueError(f"{name} must be between 1 and {most}, not {number}")
+    return number
+
+
+def lease(value: Any) -> timedelta:
+    seconds: float = _number("lease_seconds", value, (int, float), "a number")
+    if not (math.isfinite(seconds) and 0 < seconds <= MAX_SECONDS):
+        raise ArgumentValueError(f"lease_seconds must be above 0 and at most {MAX_SECONDS}, not {seconds}")
+    return timedelta(seconds=seconds)
+
+
+def duration(name: str, value: Any, *, zero: bool = False) -> timedelta:
+    if not isinstance(value, timedelta):
+        raise _wrong_type(name, value, "a timedelta")
+    if value < timedelta() or (not zero and not value):
+        raise ArgumentValueError(f"{name} must be {'0 or more' if zero else 'above 0'}, not {value}")
+    if value.total_seconds() > 100 * MAX_SECONDS:
+        raise ArgumentValueError(f"{name} must not be longer than a hundred years")
+    return value
+
+
+def optional_duration(name: str, value: Any, *, zero: bool = False) -> timedelta | None:
+    return None if value is None else duration(name, value, zero=zero)
+
+
+def moment(name: str, value: Any) -> datetime:
+    if not isinstance(value, datetime):
+        raise _wrong_type(name, value, "a datetime")
+    if value.utcoffset() is None:
+        raise ArgumentValueError(f"{name} has no time zone: use an aware datetime, such as datetime.now(UTC)")
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:
+        raise ArgumentValueError(f"{name} lies outside of what a datetime in UTC can say") from None
+
+
+def optional_moment(name: str, value: Any) -> datetime | None:
+    return None if value is None else moment(name, value)
+
+
+def digest(value: Any) -> bytes | None:
+    if value is None:
+        return None
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise _wrong_type("hash", value, "bytes")
+    return bytes(value)
+
+
+def headers(value: Any) -> Mapping[str, str] | None:
+    if value is None:
+        return None
+    if not isinstance(value, Mapping):
+        raise _wrong_type("headers", value, "a mapping of str to str")
+    for key, item in value.items():
+        if not isinstance(key, str) or not isinstance(item, str):
+            raise ArgumentTypeError("headers must map str to str")
+        check_encodable("headers", key)
+        check_encodable("headers", item)
+    return dict(value) or None
+
+
+def choice(name: str, value: Any, allowed: tuple[str, ...]) -> Any:
+    if value not in allowed:
+        raise ArgumentValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, not {value!r}")
+    return value
+
+
+def error_text(name: str, value: Any) -> str:
+    """An error is stored bounded and cleaned; it may be empty."""
+    if not isinstance(value, str):
+        raise _wrong_type(name, value, "a str")
+    clean = value.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
+    return clean if len(clean) <= MAX_ERROR else clean[: MAX_ERROR - 1] + "…"
+
+
+def optional_error(name: str, value: Any) -> str | None:
+    return None if value is None else error_text(name, value) or None

@@ -1,0 +1,109 @@
+"""From what a user passes to what a store takes: checked, encoded, and with a key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from postroom._faces import check, codec, typed
+from postroom._kernel.ids import new_message_id
+from postroom._kernel.message import Draft, OnConflict
+from postroom._kernel.policy import Box
+from postroom.errors import ArgumentTypeError, ArgumentValueError
+
+
+class _Missing:
+    def __repr__(self) -> str:
+        return "<not given>"
+
+
+MISSING: Final[Any] = _Missing()
+ON_CONFLICT = ("update", "keep", "reject")
+
+
+@dataclass(slots=True)
+class NewMessage:
+    """A message to enqueue, for `enqueue_many`. The fields are the arguments of `enqueue`."""
+
+    topic: Any
+    """A topic, or a typed message that has its own."""
+    payload: Any = MISSING
+    source: str | None = None
+    message_id: str | None = None
+    correlation_id: str | None = None
+    group: str | None = None
+    collapse_key: str | None = None
+    headers: Mapping[str, str] | None = None
+    due: datetime | None = None
+    expires: datetime | None = None
+    received_at: datetime | None = None
+    hash: bytes | None = None
+    hash_algorithm: str = "sha256"
+    on_conflict: OnConflict = "update"
+    revive_dead: bool = False
+
+
+def draft_of(new: NewMessage, box: Box) -> Draft:
+    topic, payload = new.topic, new.payload
+    if payload is MISSING:
+        if isinstance(topic, str) or not typed.is_typed(topic):
+            raise ArgumentTypeError(
+                "payload is missing: pass a topic and a payload, or a dataclass, msgspec Struct or pydantic model alone"
+            )
+        topic, payload = typed.topic_of(type(topic)), topic
+    speaks = typed.is_typed(payload)
+    format_, data = codec.encode(payload)
+    source, message_id = _key(new, payload, box, speaks=speaks)
+    group, collapse_key, received_at = new.group, new.collapse_key, new.received_at
+    if speaks:
+        group = group if group is not None else typed.text_said_by(payload, "group_id")
+        collapse_key = collapse_key if collapse_key is not None else typed.text_said_by(payload, "collapse_key")
+        received_at = received_at if received_at is not None else typed.said_by(payload, "received_at")
+    if box.order.fifo and group is None:
+        raise ArgumentValueError(
+            f"{box.kind} {box.name!r} is FIFO: give each message a group, by group= or by a group_id of its type"
+        )
+    return Draft(
+        source,
+        message_id,
+        check.text("topic", topic),
+        data,
+        format_,
+        check.headers(new.headers),
+        check.optional_text("correlation_id", new.correlation_id),
+        check.optional_text("group", group),
+        check.optional_text("collapse_key", collapse_key),
+        check.digest(new.hash),
+        check.text("hash_algorithm", new.hash_algorithm, longest=32),
+        check.optional_moment("due", new.due),
+        check.optional_moment("expires", new.expires),
+        _lifetime(box, new),
+        check.optional_moment("received_at", received_at),
+        check.choice("on_conflict", new.on_conflict, ON_CONFLICT),
+        new.revive_dead,
+    )
+
+
+def _lifetime(box: Box, new: NewMessage) -> timedelta | None:
+    return box.delivery.lifetime if new.expires is None else None
+
+
+def _key(new: NewMessage, payload: Any, box: Box, *, speaks: bool) -> tuple[str, str]:
+    """An outbox names its own messages; to an inbox, who sent it and under which id is what matters."""
+    source, message_id = new.source, new.message_id
+    if speaks and message_id is None:
+        message_id = typed.text_said_by(payload, "deduplication_id") or typed.text_said_by(payload, "external_id")
+    names_its_own = speaks or box.kind == "outbox"
+    if source is None and names_its_own:
+        source = box.name
+    if message_id is None and names_its_own:
+        return check.text("source", source), new_message_id()
+    if source is None or message_id is None:
+        missing = "source" if source is None else "message_id"
+        raise ArgumentTypeError(
+            f"an inbox recognises a message by source and message_id, and {missing} is None: "
+            "pass the sender's name and the sender's id for this message"
+        )
+    return check.text("source", source), check.text("message_id", message_id)

@@ -1,0 +1,76 @@
+"""The options of a box, as keyword arguments, and the policies that they make."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, Literal, TypedDict
+
+from postroom._faces import check
+from postroom._kernel.backoff import Backoff
+from postroom._kernel.policy import DEFAULT_RETENTION, Box, Delivery, Keeping, Order
+from postroom._kernel.states import BoxKind
+from postroom.errors import ArgumentTypeError, FeatureMissing
+from postroom.spi import Features
+
+
+class BoxOptions(TypedDict, total=False):
+    """What can be said of a box. Every option has a safe default; docs/reference/options.md tells them all."""
+
+    order: Literal["none", "fifo"]
+    on_dead: Literal["unblock", "block"]
+    max_attempts: int
+    backoff: Backoff
+    max_deliveries: int | None
+    lifetime: timedelta | None
+    on_stale_ack: Literal["done", "requeue"]
+    dedup_window: timedelta | None
+    retention: timedelta
+    retention_from: Literal["last_seen", "completed_at"]
+    dead_retention: timedelta | None
+    on_success: Literal["keep", "delete"]
+    dead_letter: Literal["keep", "discard"]
+
+
+def make_box(kind: BoxKind, name: Any, features: Features, options: BoxOptions) -> Box:
+    unknown = set(options) - set(BoxOptions.__annotations__)
+    if unknown:
+        raise ArgumentTypeError(
+            f"{kind} has no option {', '.join(sorted(unknown))}; there are {', '.join(BoxOptions.__annotations__)}"
+        )
+    order = check.choice("order", options.get("order", "none"), ("none", "fifo"))
+    if order == "fifo" and not features.fifo:
+        raise FeatureMissing(f"this store cannot keep the order of groups: {kind} {name!r} cannot be FIFO")
+    return Box(
+        kind,
+        check.text("name", name, longest=100),
+        Order(order == "fifo", check.choice("on_dead", options.get("on_dead", "unblock"), ("unblock", "block"))),
+        _delivery(options),
+        _keeping(kind, options),
+    )
+
+
+def _delivery(options: BoxOptions) -> Delivery:
+    backoff = options.get("backoff", Backoff.exponential())
+    if not isinstance(backoff, Backoff):
+        raise ArgumentTypeError(f"backoff must be a Backoff, not {type(backoff).__name__}")
+    most = options.get("max_deliveries")
+    return Delivery(
+        check.count("max_attempts", options.get("max_attempts", 10)),
+        backoff,
+        None if most is None else check.count("max_deliveries", most),
+        check.optional_duration("lifetime", options.get("lifetime")),
+        check.choice("on_stale_ack", options.get("on_stale_ack", "done"), ("done", "requeue")),
+    )
+
+
+def _keeping(kind: BoxKind, options: BoxOptions) -> Keeping:
+    window = check.optional_duration("dedup_window", options.get("dedup_window"), zero=True)
+    anchor = "last_seen" if kind == "inbox" else "completed_at"
+    return Keeping(
+        window or None,  # a window of 0 means none, as in "no interval"
+        check.duration("retention", options.get("retention", DEFAULT_RETENTION), zero=True),
+        check.choice("retention_from", options.get("retention_from", anchor), ("last_seen", "completed_at")),
+        check.optional_duration("dead_retention", options.get("dead_retention"), zero=True),
+        check.choice("on_success", options.get("on_success", "keep"), ("keep", "delete")),
+        check.choice("dead_letter", options.get("dead_letter", "keep"), ("keep", "discard")),
+    )

@@ -1,0 +1,27 @@
+"""The outbox: what goes out commits with the change that it reports, and is delivered until acknowledged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+from uuid import UUID
+
+from postroom._faces.box import BoxVerbs, Claimed
+from postroom._kernel.program import Async, Program, Sync, verb
+
+
+class OutboxVerbs(BoxVerbs):
+    """The verbs of an outbox beside those of every box."""
+
+    @verb
+    def fail(self, owner: UUID, messages: Iterable[Claimed], error: str = "", *, tx: Any = None) -> Program[list[bool]]:
+        """Give up on messages for good: they are dead, kept with the error, and can be replayed."""
+        return (yield from self._fail(owner, messages, error, tx))
+
+
+class Outbox(OutboxVerbs, Async):
+    """An outbox for async code. `room.outbox()` makes one."""
+
+
+class SyncOutbox(OutboxVerbs, Sync):
+    """An outbox for sync code: `postroom.sync.Outbox`."""

@@ -1,0 +1,1 @@
+"""The kernel: values, rules and decisions. No I/O, no await, no SQL; standard library only."""

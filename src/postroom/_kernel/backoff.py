@@ -1,0 +1,53 @@
+"""How long an abandoned message waits before its next attempt."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+_MAX_EXPONENT = 64  # 2 ** 64 seconds is past any cap; larger powers only cost time
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Attempt number (from 1) to delay. Build one with the named constructors.
+
+    The default is `min(2 ** attempt, 60)` seconds, exactly.
+    """
+
+    curve: Callable[[int], float]
+    """Seconds for an attempt."""
+    jitter: float = 0.0
+    """The part of the delay that is random: 0.2 takes off up to a fifth."""
+
+    @classmethod
+    def exponential(cls, *, base: float = 2.0, cap: float = 60.0, jitter: float = 0.0) -> Backoff:
+        _check_positive(base=base, cap=cap)
+        return cls(lambda attempt: min(base ** min(attempt, _MAX_EXPONENT), cap), jitter)
+
+    @classmethod
+    def constant(cls, seconds: float, *, jitter: float = 0.0) -> Backoff:
+        _check_positive(seconds=seconds)
+        return cls(lambda _attempt: seconds, jitter)
+
+    @classmethod
+    def immediate(cls) -> Backoff:
+        return cls(lambda _attempt: 0.0)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.jitter <= 1:
+            raise ValueError(f"jitter must be between 0 and 1, not {self.jitter!r}")
+
+    def delay(self, attempt: int) -> timedelta:
+        seconds = self.curve(attempt)
+        if self.jitter:
+            seconds *= 1 - self.jitter * random.random()  # noqa: S311 - spreads load, guards nothing
+        return timedelta(seconds=max(seconds, 0.0))
+
+
+def _check_positive(**values: float) -> None:
+    for name, value in values.items():
+        if value <= 0:
+            raise ValueError(f"{name} must be above 0, not {value!r}")

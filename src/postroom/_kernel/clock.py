@@ -1,0 +1,32 @@
+"""One clock, injectable. Stores with a server use the server's; everything else asks this one."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class Clock(Protocol):
+    """Whatever knows the time, as an aware datetime in UTC."""
+
+    def now(self) -> datetime: ...
+
+
+class SystemClock:
+    """The clock of this machine."""
+
+    def now(self) -> datetime:
+        return from_microseconds(time.time_ns() // 1000)
+
+
+def to_microseconds(moment: datetime) -> int:
+    """Microseconds since the epoch: exact, unlike a float of seconds."""
+    return (moment - EPOCH) // _MICROSECOND
+
+
+def from_microseconds(value: int) -> datetime:
+    return EPOCH + timedelta(microseconds=value)

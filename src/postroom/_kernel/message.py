@@ -1,0 +1,165 @@
+"""Messages: what is handed in (Draft), what is handed out (Message), and the answers between."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from uuid import UUID
+
+from postroom._kernel.states import Ending, State
+
+T = TypeVar("T")
+
+Format = Literal["json", "text", "bytes"]
+OnConflict = Literal["update", "keep", "reject"]
+
+
+class Key(NamedTuple):
+    """What deduplicates."""
+
+    source: str
+    message_id: str
+
+
+class Claim(NamedTuple):
+    """The proof of a lease. `fence` grows with every claim of the message, so that an old proof proves nothing."""
+
+    id: int
+    owner: UUID
+    fence: int
+    until: datetime
+
+
+class Draft(NamedTuple):
+    """A message on its way into a store. Already checked and encoded: a store trusts it."""
+
+    source: str
+    message_id: str
+    topic: str = ""
+    payload: str | bytes = ""
+    format: Format = "text"
+    headers: Mapping[str, str] | None = None
+    correlation_id: str | None = None
+    group: str | None = None
+    collapse_key: str | None = None
+    hash: bytes | None = None
+    hash_algorithm: str = "sha256"
+    due: datetime | None = None
+    expires: datetime | None = None
+    lifetime: timedelta | None = None
+    """Counted from the store's now, where there is no `expires`."""
+    received_at: datetime | None = None
+    on_conflict: OnConflict = "update"
+    revive_dead: bool = False
+
+    @property
+    def key(self) -> Key:
+        return Key(self.source, self.message_id)
+
+    def __repr__(self) -> str:
+        return f"<Draft {self.topic!r} {self.source!r}/{self.message_id!r}>"  # never the payload
+
+
+class Message(NamedTuple, Generic[T]):
+    """A message as its store knows it. Immutable: changes go through the verbs of its box."""
+
+    id: int
+    """The store's own sequence number: unique, never used again, and the order of a group."""
+    source: str
+    message_id: str
+    topic: str
+    payload: T
+    format: Format
+    headers: Mapping[str, str]
+    correlation_id: str | None
+    group: str | None
+    collapse_key: str | None
+    hash: bytes | None
+    due: datetime | None
+    expires: datetime | None
+    received_at: datetime | None
+    first_seen: datetime
+    last_seen: datetime
+    revision: int
+    """How often the content was replaced by a later delivery of the same key."""
+    state: State
+    attempt: int
+    """Counted executions that did not succeed."""
+    deliveries: int
+    """Claims, counted or not."""
+    last_error: str | None
+    claim: Claim | None
+    completed_at: datetime | None
+    """When it was done, or when it died."""
+    completed_by: UUID | None
+    ending: Ending | None
+    """How it came to be done."""
+
+    @property
+    def key(self) -> Key:
+        return Key(self.source, self.message_id)
+
+    def __repr__(self) -> str:
+        # Never the payload or the headers: a repr ends in logs.
+        return (
+            f"<Message {self.id} {self.topic!r} {self.source!r}/{self.message_id!r} "
+            f"{self.state} attempt={self.attempt} deliveries={self.deliveries}>"
+        )
+
+
+StoredMessage = Message[str | bytes]
+"""A message as a store returns it: its payload as it is stored."""
+
+AnyMessage = Message[Any]
+
+
+class ReceiptStatus(StrEnum):
+    """What an enqueue found."""
+
+    NEW = "new"
+    DUPLICATE = "duplicate"
+    """Known and unfinished; its content was replaced, its progress kept."""
+    DONE = "done"
+    """Known and done; nothing was changed."""
+    DEAD = "dead"
+    """Known and dead; its content was replaced and waits for a replay."""
+    REVIVED = "revived"
+    """Known and dead, and waiting again because `revive_dead` was asked for."""
+    CONFLICT = "conflict"
+    """Known, with another content hash; `on_conflict` says what was done with the content."""
+    REJECTED = "rejected"
+    """Known, with another content hash, and `on_conflict="reject"`: nothing was changed."""
+
+
+class Receipt(NamedTuple):
+    """The answer to an enqueue."""
+
+    status: ReceiptStatus
+    id: int
+    source: str
+    message_id: str
+    state: State
+    """The message's state after the call."""
+    superseded: tuple[int, ...] = ()
+    """Ids of the waiting messages that this one replaced by its collapse key."""
+    replaced_under_lease: bool = False
+    """The content was replaced while a worker was handling the old one."""
+
+    @property
+    def is_new(self) -> bool:
+        return self.status is ReceiptStatus.NEW
+
+    @property
+    def key(self) -> Key:
+        return Key(self.source, self.message_id)
+
+
+class Sighting(NamedTuple):
+    """The answer to a deduplication check."""
+
+    state: State
+    is_new: bool
+    conflict: bool
+    """The key came with another content hash before."""

@@ -1,0 +1,27 @@
+"""What happens, told to whoever wants to know: logs, metrics and tests are all observers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from postroom._kernel.policy import Box
+
+
+class Event(NamedTuple):
+    """A verb of a store was called."""
+
+    verb: str
+    """`put`, `claim`, `settle` … as in `postroom.spi`."""
+    store: str
+    box: Box
+    given: Any
+    """The verb's main argument."""
+    result: Any
+    """What it answered; None where it raised."""
+    error: BaseException | None
+    seconds: float
+
+
+Observer = Callable[[Event], None]
+"""Called after each verb, in the thread of its caller. It must be quick; what it raises is logged and dropped."""

@@ -1,0 +1,80 @@
+"""What a box promises about its messages: small frozen values, grouped by concern."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Literal
+
+from postroom._kernel.backoff import Backoff
+from postroom._kernel.states import BoxKind
+
+EXPIRED = "expired"
+DELIVERY_LIMIT = "delivery limit"
+DEFAULT_RETENTION = timedelta(days=30)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Whether the messages of a group are handled one after the other."""
+
+    fifo: bool = False
+    on_dead: Literal["unblock", "block"] = "unblock"
+    """Whether a dead head lets the rest of its group go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """How often a message is tried."""
+
+    max_attempts: int = 10
+    """Counted executions before a message is dead."""
+    backoff: Backoff = field(default_factory=Backoff.exponential)
+    max_deliveries: int | None = None
+    """Claims before a message is dead: stops a message that kills its workers."""
+    lifetime: timedelta | None = None
+    """How long a message may wait when it says no `expires` of its own."""
+    on_stale_ack: Literal["done", "requeue"] = "done"
+    """What an ack means when the content changed while the message was handled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """What is remembered, and for how long."""
+
+    dedup_window: timedelta | None = None
+    """None: a key is remembered until its message is purged."""
+    retention: timedelta = DEFAULT_RETENTION
+    """How long done messages are kept."""
+    retention_from: Literal["last_seen", "completed_at"] = "last_seen"
+    dead_retention: timedelta | None = None
+    """None: dead letters are kept until somebody purges them."""
+    on_success: Literal["keep", "delete"] = "keep"
+    """`delete` removes the content at the ack; the key stays, since it is what recognises a duplicate."""
+    dead_letter: Literal["keep", "discard"] = "keep"
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A named queue in a store, with its policies."""
+
+    kind: BoxKind
+    name: str
+    order: Order = Order()
+    delivery: Delivery = field(default_factory=Delivery)
+    keeping: Keeping = Keeping()
+    key: str = field(init=False)
+    """Kind and name in one text: how stores tell boxes apart."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", f"{self.kind}:{self.name}")
+
+
+def cause_of_death(box: Box, *, deliveries: int, expires: int | None, now: int) -> str | None:
+    """Why a message must not be claimed again, if there is a reason. Times in microseconds."""
+    if expires is not None and expires <= now:
+        return EXPIRED
+    limit = box.delivery.max_deliveries
+    if limit is not None and deliveries >= limit:
+        return DELIVERY_LIMIT
+    return None

@@ -1,0 +1,68 @@
+"""The questions that stores answer, as values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import NamedTuple
+from uuid import UUID
+
+from postroom._kernel.message import AnyMessage
+from postroom._kernel.states import State
+
+
+class Ask(NamedTuple):
+    """What a worker asks of a claim."""
+
+    owner: UUID
+    lease: timedelta
+    limit: int
+    topics: frozenset[str] | None = None
+    """Only these topics; None is any."""
+
+
+class Filter(NamedTuple):
+    """Which messages. What is None does not restrict; results come in id order, after `after`."""
+
+    states: frozenset[State] | None = None
+    ids: tuple[int, ...] | None = None
+    topic: str | None = None
+    source: str | None = None
+    message_id: str | None = None
+    group: str | None = None
+    correlation_id: str | None = None
+    after: int = 0
+    limit: int = 100
+
+    def fits(self, message: AnyMessage) -> bool:
+        return (
+            message.id > self.after
+            and (self.states is None or message.state in self.states)
+            and (self.ids is None or message.id in self.ids)
+            and self.topic in {None, message.topic}
+            and self.source in {None, message.source}
+            and self.message_id in {None, message.message_id}
+            and self.group in {None, message.group}
+            and self.correlation_id in {None, message.correlation_id}
+        )
+
+
+class Purge(NamedTuple):
+    """Which messages of one state to delete: at most `limit` of those that are older."""
+
+    state: State
+    older_than: timedelta
+    limit: int = 1000
+
+
+class Reaped(NamedTuple):
+    """What a reap found."""
+
+    freed: int
+    """Leases that had passed."""
+    expired: int
+    """Messages past their `expires`, now dead."""
+
+
+Counts = Mapping[State, int]
+"""How many messages stand in each state; every state is a key."""

@@ -1,0 +1,617 @@
+"""The memory store: the executable specification.
+
+Every rule of the work queue stands here in the plainest form that is still fast enough to use. Other stores are
+compared with this one, by the conformance suites and by random histories. It is safe to share between threads and
+tasks: each verb holds one lock from start to end.
+"""
+
+from __future__ import annotations
+
+import bisect
+import heapq
+import itertools
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from postroom._kernel.clock import from_microseconds, to_microseconds
+from postroom._kernel.policy import EXPIRED, cause_of_death
+from postroom._kernel.program import Async, Sync, instant
+from postroom.errors import AmbiguousMessageId
+from postroom.spi import (
+    Ask,
+    Box,
+    Claim,
+    Clock,
+    Counts,
+    Draft,
+    Ending,
+    Features,
+    Filter,
+    Held,
+    Key,
+    Mark,
+    Message,
+    Purge,
+    Reaped,
+    Receipt,
+    ReceiptStatus,
+    Settlement,
+    Sighting,
+    State,
+    StoredMessage,
+    SystemClock,
+    claimable_front,
+    is_in_line,
+)
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """A message with its progress."""
+
+    id: int
+    draft: Draft
+    first_seen: datetime
+    last_seen: datetime
+    expires: datetime | None
+    state: State
+    revision: int = 0
+    available_at: int | None = None
+    """Waiting: from when it may be claimed, or None behind the front of its group. Claimed: the end of the lease."""
+    line: str | None = None
+    """The FIFO group in whose line it stands, if any."""
+    owner: UUID | None = None
+    fence: int = 0
+    attempt: int = 0
+    deliveries: int = 0
+    last_error: str | None = None
+    stale: bool = False
+    """Its content was replaced while it was claimed."""
+    completed_at: datetime | None = None
+    completed_by: UUID | None = None
+    ending: Ending | None = None
+
+
+@dataclass(slots=True)
+class Shelf:
+    """The messages of one box."""
+
+    entries: dict[int, Entry] = field(default_factory=dict)
+    keys: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Message id → source → the entry that holds this key now."""
+    lines: dict[str, list[int]] = field(default_factory=dict)
+    """Group → ids of its members in line, ascending."""
+    collapsing: dict[str, set[int]] = field(default_factory=dict)
+    ready: list[tuple[int, int]] = field(default_factory=list)
+    """A heap of (available_at, id). An entry that has changed since is ignored."""
+
+    def holder(self, key: Key) -> Entry | None:
+        id_ = self.keys.get(key.message_id, {}).get(key.source)
+        return None if id_ is None else self.entries[id_]
+
+    def drop_key(self, entry: Entry) -> None:
+        sources = self.keys[entry.draft.message_id]
+        if sources.get(entry.draft.source) == entry.id:
+            del sources[entry.draft.source]
+            if not sources:
+                del self.keys[entry.draft.message_id]
+
+    def offer(self, entry: Entry, at: int | None) -> None:
+        """Say from when an entry may be claimed."""
+        entry.available_at = at
+        if at is not None:
+            heapq.heappush(self.ready, (at, entry.id))
+
+    def candidates(self, now: int, topics: frozenset[str] | None) -> Iterator[Entry]:
+        """Entries whose time has come, in order. Those that are not changed by the caller are offered again."""
+        kept: list[tuple[int, int]] = []
+        try:
+            while self.ready and self.ready[0][0] <= now:
+                at, id_ = heapq.heappop(self.ready)
+                entry = self.entries.get(id_)
+                if entry is None or entry.available_at != at:
+                    continue
+                if topics is None or entry.draft.topic in topics:
+                    yield entry
+                if entry.available_at == at:
+                    kept.append((at, id_))
+        finally:
+            for pair in kept:
+                heapq.heappush(self.ready, pair)
+
+    def join_line(self, entry: Entry, group: str) -> None:
+        entry.line = group
+        bisect.insort(self.lines.setdefault(group, []), entry.id)
+
+    def leave_line(self, entry: Entry) -> str | None:
+        group, entry.line = entry.line, None
+        if group is not None:
+            members = self.lines[group]
+            members.remove(entry.id)
+            if not members:
+                del self.lines[group]
+        return group
+
+    def line(self, group: str) -> Iterator[Entry]:
+        return (self.entries[id_] for id_ in self.lines.get(group, ()))
+
+    def promote(self, group: str | None, now: int) -> None:
+        """Offer the first in line, if it waits only for its turn."""
+        if group is None:
+            return
+        first = next((member for member in self.line(group) if is_in_line(member, now)), None)
+        if first is not None and first.state is State.WAITING and first.available_at is None:
+            self.offer(first, now)
+
+
+class MemoryVerbs:
+    """The verbs of both colours."""
+
+    features = Features(durable=False, transactional=False)
+
+    def __init__(self, *, name: str = "memory", clock: Clock | None = None) -> None:
+        self.name = name
+        self._clock = clock or SystemClock()
+        self._lock = threading.RLock()
+        self._shelves: dict[str, Shelf] = {}
+        self._last_id = 0
+
+    @contextmanager
+    def _open(self, box: Box) -> Iterator[tuple[Shelf, datetime, int]]:
+        with self._lock:
+            now = self._clock.now()
+            yield self._shelves.setdefault(box.key, Shelf()), now, to_microseconds(now)
+
+    # -- put and record ------------------------------------------------------------------------------------------
+
+    @instant
+    def put(self, box: Box, drafts: Sequence[Draft], *, tx: Any = None) -> list[Receipt]:
+        with self._open(box) as (shelf, now, _):
+            return [self._put(box, shelf, draft, now) for draft in drafts]
+
+    def _put(self, box: Box, shelf: Shelf, draft: Draft, now: datetime) -> Receipt:
+        entry = self._known(box, shelf, draft.key, now)
+        if entry is None:
+            entry = self._insert(shelf, draft, now)
+        conflict = _hashes_differ(entry.draft, draft)
+        if conflict and draft.on_conflict == "reject":
+            return Receipt(ReceiptStatus.REJECTED, entry.id, *draft.key, entry.state)
+        entry.last_seen = now
+        if entry.state is not State.SEEN:
+            return self._meet(box, shelf, entry, draft, now, conflict)
+        entry.draft = draft
+        superseded = self._collapse(shelf, draft, now)
+        self._enter(box, shelf, entry, now)
+        status = ReceiptStatus.CONFLICT if conflict else ReceiptStatus.NEW
+        return Receipt(status, entry.id, *draft.key, entry.state, superseded)
+
+    def _known(self, box: Box, shelf: Shelf, key: Key, now: datetime) -> Entry | None:
+        """Who holds the key: nobody, once the dedup window of the earlier message has passed."""
+        entry = shelf.holder(key)
+        window = box.keeping.dedup_window
+        if entry is not None and window is not None and entry.first_seen + window <= now:
+            shelf.drop_key(entry)
+            return None
+        return entry
+
+    def _insert(self, shelf: Shelf, draft: Draft, now: datetime) -> Entry:
+        self._last_id += 1
+        entry = Entry(self._last_id, draft, now, now, draft.expires, State.SEEN)
+        shelf.entries[entry.id] = entry
+        shelf.keys.setdefault(draft.message_id, {})[draft.source] = entry.id
+        return entry
+
+    def _enter(self, box: Box, shelf: Shelf, entry: Entry, now: datetime) -> None:
+        """Seen → waiting: the message takes its place in the queue."""
+        draft = entry.draft
+        entry.state = State.WAITING
+        entry.expires = draft.expires or (now + draft.lifetime if draft.lifetime else None)
+        at = to_microseconds(now)
+        if draft.due is not None and draft.due > now:
+            at = to_microseconds(draft.due)
+            shelf.offer(entry, at)
+        elif box.order.fifo and draft.group is not None and self._someone_in_line(shelf, draft.group, at):
+            entry.available_at = None
+        else:
+            shelf.offer(entry, at)
+        if box.order.fifo and draft.group is not None:
+            shelf.join_line(entry, draft.group)
+        if draft.collapse_key is not None:
+            shelf.collapsing.setdefault(draft.collapse_key, set()).add(entry.id)
+
+    def _someone_in_line(self, shelf: Shelf, group: str, now: int) -> bool:
+        return any(is_in_line(member, now) for member in shelf.line(group))
+
+    def _collapse(self, shelf: Shelf, draft: Draft, now: datetime) -> tuple[int, ...]:
+        if draft.collapse_key is None:
+            return ()
+        rivals = sorted(shelf.collapsing.get(draft.collapse_key, ()))
+        older = [entry for entry in map(shelf.entries.__getitem__, rivals) if entry.state is State.WAITING]
+        for entry in older:
+            self._finish(shelf, entry, Ending.SUPERSEDED, now, by=None)
+        return tuple(entry.id for entry in older)
+
+    def _meet(self, box: Box, shelf: Shelf, entry: Entry, draft: Draft, now: datetime, conflict: bool) -> Receipt:
+        """A key that is known, and not only seen."""
+        status = {State.DONE: ReceiptStatus.DONE, State.DEAD: ReceiptStatus.DEAD}.get(
+            entry.state, ReceiptStatus.DUPLICATE
+        )
+        under_lease = False
+        if entry.state is not State.DONE and not (conflict and draft.on_conflict == "keep"):
+            under_lease = self._replace(shelf, entry, draft, now)
+        if entry.state is State.DEAD and draft.revive_dead:
+            self._revive(box, shelf, entry, to_microseconds(now))
+            status = ReceiptStatus.REVIVED
+        elif conflict:
+            status = ReceiptStatus.CONFLICT
+        return Receipt(status, entry.id, *draft.key, entry.state, (), under_lease)
+
+    def _replace(self, shelf: Shelf, entry: Entry, draft: Draft, now: datetime) -> bool:
+        """New content, old place: group and collapse key stay, and so does whatever a worker has begun."""
+        old = entry.draft
+        changed = (old.topic, old.payload, old.format, old.hash) != (
+            draft.topic,
+            draft.payload,
+            draft.format,
+            draft.hash,
+        )
+        entry.draft = draft._replace(group=old.group, collapse_key=old.collapse_key, received_at=old.received_at)
+        if draft.expires is not None:
+            entry.expires = draft.expires
+        entry.revision += changed
+        if entry.state is State.WAITING:
+            self._reschedule(shelf, entry, draft.due, to_microseconds(now))
+        claimed = entry.state is State.CLAIMED and changed
+        entry.stale = entry.stale or claimed
+        return claimed
+
+    def _reschedule(self, shelf: Shelf, entry: Entry, due: datetime | None, now: int) -> None:
+        at = entry.available_at
+        due_at = None if due is None else to_microseconds(due)
+        if entry.fence:
+            # It has been tried: a new due time may add to its backoff, never shorten it.
+            if due_at is not None and due_at > now:
+                shelf.offer(entry, max(at or 0, due_at))
+        elif due_at is not None and due_at > now:
+            shelf.offer(entry, due_at)
+        elif at is not None and at > now:
+            shelf.offer(entry, now)
+        shelf.promote(entry.line, now)
+
+    @instant
+    def record(self, box: Box, drafts: Sequence[Draft], *, tx: Any = None) -> list[Sighting]:
+        with self._open(box) as (shelf, now, _):
+            return [self._record(box, shelf, draft, now) for draft in drafts]
+
+    def _record(self, box: Box, shelf: Shelf, draft: Draft, now: datetime) -> Sighting:
+        entry = self._known(box, shelf, draft.key, now)
+        if entry is None:
+            self._insert(shelf, draft, now)
+            return Sighting(State.SEEN, is_new=True, conflict=False)
+        if entry.state is not State.DONE:
+            entry.last_seen = now
+            if entry.draft.hash is None and draft.hash is not None:
+                entry.draft = entry.draft._replace(hash=draft.hash, hash_algorithm=draft.hash_algorithm)
+        return Sighting(entry.state, is_new=False, conflict=_hashes_differ(entry.draft, draft))
+
+    # -- claim, renew and reap -----------------------------------------------------------------------------------
+
+    @instant
+    def claim(self, box: Box, ask: Ask, *, tx: Any = None) -> list[StoredMessage]:
+        taken: list[Entry] = []
+        with self._open(box) as (shelf, now_at, now):
+            until = to_microseconds(now_at + ask.lease)
+            for candidate in shelf.candidates(now, ask.topics):
+                front = self._front(box, shelf, candidate, now_at, ask.limit - len(taken))
+                for entry in front:
+                    entry.state, entry.owner, entry.stale = State.CLAIMED, ask.owner, False
+                    entry.fence += 1
+                    entry.deliveries += 1
+                    shelf.offer(entry, until)
+                taken += front
+                if len(taken) == ask.limit:
+                    break
+            return [_message(entry) for entry in taken]
+
+    def _front(self, box: Box, shelf: Shelf, candidate: Entry, now_at: datetime, limit: int) -> list[Entry]:
+        """What can be claimed at a candidate: itself, or the front of its group. The dead are buried on the way."""
+        now = to_microseconds(now_at)
+        while True:
+            if candidate.line is None:
+                front = [candidate] if candidate.available_at is not None else []
+            elif any(m.state is State.CLAIMED and (m.available_at or 0) > now for m in shelf.line(candidate.line)):
+                front = []
+            else:
+                front = claimable_front(shelf.line(candidate.line), now, limit)
+            doomed = next(((entry, cause) for entry in front if (cause := _cause_of_death(box, entry, now))), None)
+            if doomed is None:
+                break
+            self._bury(box, shelf, doomed[0], doomed[1], now_at)
+        if candidate.line is not None and candidate not in front:
+            self._back_in_line(candidate)
+        return front
+
+    def _back_in_line(self, entry: Entry) -> None:
+        """Not its turn: it waits until the front of its group moves on."""
+        if entry.state in {State.WAITING, State.CLAIMED}:
+            entry.state, entry.owner, entry.available_at = State.WAITING, None, None
+
+    @instant
+    def renew(self, box: Box, claims: Sequence[Claim], lease: timedelta) -> list[bool]:
+        with self._open(box) as (shelf, now, _):
+            until = to_microseconds(now + lease)
+            held = [self._held_by(shelf, claim) for claim in claims]
+            for entry in held:
+                if entry is not None:
+                    shelf.offer(entry, until)
+            return [entry is not None for entry in held]
+
+    @instant
+    def reap(self, box: Box, limit: int) -> Reaped:
+        with self._open(box) as (shelf, now_at, now):
+            late = sorted(
+                (e for e in shelf.entries.values() if e.state is State.CLAIMED and (e.available_at or 0) <= now),
+                key=lambda entry: (entry.available_at, entry.id),
+            )[:limit]
+            for entry in late:
+                entry.state, entry.owner = State.WAITING, None
+            expired = sorted(
+                (
+                    e
+                    for e in shelf.entries.values()
+                    if e.state is State.WAITING and e.expires is not None and e.expires <= now_at
+                ),
+                key=lambda entry: (entry.expires, entry.id),
+            )[:limit]
+            for entry in expired:
+                self._bury(box, shelf, entry, EXPIRED, now_at)
+            return Reaped(len(late), len(expired))
+
+    # -- settle and mark -----------------------------------------------------------------------------------------
+
+    @instant
+    def settle(self, box: Box, settlements: Sequence[Settlement], *, tx: Any = None) -> list[bool]:
+        with self._open(box) as (shelf, now, _):
+            named = [(i, self._resolve(shelf, s.target), s) for i, s in enumerate(settlements)]
+            kept = [False] * len(settlements)
+            # What is not a success comes first, from the back: it ends the batches of its groups, so that a success
+            # further behind in the same line no longer holds. Giving a whole batch back then keeps every item.
+            named.sort(key=lambda item: (item[2].verdict == "done", -(item[1].id if item[1] else 0)))
+            for index, entry, settlement in named:
+                held = entry and self._still_held(entry, settlement.target)
+                if entry is not None and held:
+                    self._settle(box, shelf, entry, settlement, now)
+                    kept[index] = True
+            return kept
+
+    def _resolve(self, shelf: Shelf, target: Claim | Held) -> Entry | None:
+        if isinstance(target, Claim):
+            return shelf.entries.get(target.id)
+        sources = shelf.keys.get(target.message_id, {})
+        if target.source is not None:
+            return shelf.holder(Key(target.source, target.message_id))
+        if len(sources) > 1:
+            raise AmbiguousMessageId
+        return next((shelf.entries[id_] for id_ in sources.values()), None)
+
+    def _still_held(self, entry: Entry, target: Claim | Held) -> bool:
+        if entry.state is not State.CLAIMED or entry.owner != target.owner:
+            return False
+        return isinstance(target, Held) or entry.fence == target.fence
+
+    def _held_by(self, shelf: Shelf, claim: Claim) -> Entry | None:
+        entry = shelf.entries.get(claim.id)
+        return entry if entry is not None and self._still_held(entry, claim) else None
+
+    def _settle(self, box: Box, shelf: Shelf, entry: Entry, settlement: Settlement, now: datetime) -> None:
+        verdict, delay = settlement.verdict, settlement.delay
+        if verdict == "done" and entry.stale and box.delivery.on_stale_ack == "requeue":
+            verdict = "release"
+        if verdict == "done":
+            self._finish(shelf, entry, Ending.HANDLED, now, by=entry.owner, blank=box.keeping.on_success == "delete")
+            return
+        self._end_batch(shelf, entry)
+        if verdict == "dead":
+            self._bury(box, shelf, entry, settlement.error or "", now)
+            return
+        if verdict == "retry":
+            entry.attempt += 1
+            if settlement.error is not None:
+                entry.last_error = settlement.error
+            delay = box.delivery.backoff.delay(entry.attempt) if delay is None else delay
+        self._wait(shelf, entry, now, delay)
+
+    def _wait(self, shelf: Shelf, entry: Entry, now: datetime, delay: timedelta | None) -> None:
+        entry.state, entry.owner = State.WAITING, None
+        if entry.line is not None and not delay:
+            entry.available_at = None
+        else:
+            shelf.offer(entry, to_microseconds(now + (delay or timedelta())))
+        shelf.promote(entry.line, to_microseconds(now))
+
+    def _end_batch(self, shelf: Shelf, entry: Entry) -> None:
+        """The first outcome that is not success ends a group's batch: what stands behind is given back uncounted."""
+        if entry.line is not None:
+            for member in shelf.line(entry.line):
+                if member.id > entry.id and member.state is State.CLAIMED:
+                    self._back_in_line(member)
+
+    def _leave(self, shelf: Shelf, entry: Entry, now: datetime, *, stay_in_line: bool = False) -> None:
+        """Out of the queue: nobody holds it, nobody may claim it, and its group goes on."""
+        entry.owner = entry.available_at = None
+        if entry.draft.collapse_key is not None:
+            shelf.collapsing.get(entry.draft.collapse_key, set()).discard(entry.id)
+        if not stay_in_line:
+            shelf.promote(shelf.leave_line(entry), to_microseconds(now))
+
+    def _finish(
+        self, shelf: Shelf, entry: Entry, ending: Ending, now: datetime, *, by: UUID | None, blank: bool = False
+    ) -> None:
+        entry.state, entry.ending, entry.completed_at, entry.completed_by = State.DONE, ending, now, by
+        if blank:
+            entry.draft = entry.draft._replace(payload="", format="text", headers=None)
+        self._leave(shelf, entry, now)
+
+    def _bury(self, box: Box, shelf: Shelf, entry: Entry, error: str, now: datetime) -> None:
+        entry.last_error = error
+        if box.keeping.dead_letter == "discard":
+            self._finish(shelf, entry, Ending.DISCARDED, now, by=None, blank=True)
+        else:
+            entry.state, entry.completed_at = State.DEAD, now
+            self._leave(shelf, entry, now, stay_in_line=box.order.on_dead == "block")
+
+    @instant
+    def mark(
+        self, box: Box, keys: Sequence[Key], mark: Mark, *, error: str | None = None, tx: Any = None
+    ) -> list[bool]:
+        with self._open(box) as (shelf, now, _):
+            return [self._mark(box, shelf, key, mark, error or "", now) for key in keys]
+
+    def _mark(self, box: Box, shelf: Shelf, key: Key, mark: Mark, error: str, now: datetime) -> bool:
+        entry = self._known(box, shelf, key, now)
+        if entry is None and mark == "processed":
+            entry = self._insert(shelf, Draft(*key), now)
+        if entry is None or entry.state is State.DONE:
+            return False
+        if mark == "processing":
+            if entry.state is not State.SEEN:
+                return False
+            self._enter(box, shelf, entry, now)
+        elif mark == "processed":
+            self._finish(shelf, entry, Ending.MARKED, now, by=None, blank=box.keeping.on_success == "delete")
+        elif entry.state is not State.DEAD:
+            self._end_batch(shelf, entry)
+            self._bury(box, shelf, entry, error, now)
+        else:
+            return False
+        return True
+
+    # -- replay and purge ----------------------------------------------------------------------------------------
+
+    @instant
+    def replay(self, box: Box, which: Filter, *, tx: Any = None) -> list[Key]:
+        with self._open(box) as (shelf, _, now):
+            dead = self._matching(shelf, which._replace(states=frozenset({State.DEAD})))
+            for entry in dead:
+                self._revive(box, shelf, entry, now)
+            return [entry.draft.key for entry in dead]
+
+    def _revive(self, box: Box, shelf: Shelf, entry: Entry, now: int) -> None:
+        """Dead → waiting, in its old place. The fence goes on: a claim from its former life proves nothing."""
+        entry.state, entry.completed_at, entry.expires = State.WAITING, None, None
+        entry.attempt = entry.deliveries = 0
+        entry.fence = max(entry.fence, 1)  # it has had its turn: it is in line whatever its due time was
+        if entry.draft.collapse_key is not None:
+            shelf.collapsing.setdefault(entry.draft.collapse_key, set()).add(entry.id)
+        if box.order.fifo and entry.draft.group is not None:
+            if entry.line is None:
+                shelf.join_line(entry, entry.draft.group)
+            entry.available_at = None
+            shelf.promote(entry.line, now)
+        else:
+            shelf.offer(entry, now)
+
+    @instant
+    def purge(self, box: Box, purge: Purge) -> int:
+        with self._open(box) as (shelf, now, now_us):
+            old = [e for e in shelf.entries.values() if self._is_old(box, e, purge, now)][: purge.limit]
+            for entry in old:
+                shelf.promote(shelf.leave_line(entry), now_us)
+                if shelf.holder(entry.draft.key) is entry:
+                    shelf.drop_key(entry)
+                del shelf.entries[entry.id]
+            return len(old)
+
+    def _is_old(self, box: Box, entry: Entry, purge: Purge, now: datetime) -> bool:
+        if entry.state is not purge.state:
+            return False
+        cutoff = now - purge.older_than
+        window = box.keeping.dedup_window
+        if entry.state is State.DONE and window is not None and entry.first_seen + window > now:
+            return False  # cleaning up must not shorten the memory that deduplicates
+        if entry.completed_at is not None and entry.completed_at > cutoff:
+            return False
+        sliding = entry.state is State.SEEN or (entry.state is State.DONE and box.keeping.retention_from == "last_seen")
+        return not sliding or entry.last_seen <= cutoff
+
+    # -- find and counts -----------------------------------------------------------------------------------------
+
+    @instant
+    def find(self, box: Box, which: Filter) -> list[StoredMessage]:
+        with self._open(box) as (shelf, _, _):
+            return [_message(entry) for entry in self._matching(shelf, which)]
+
+    def _matching(self, shelf: Shelf, which: Filter) -> list[Entry]:
+        fitting = (entry for entry in shelf.entries.values() if which.fits(_message(entry)))
+        return list(itertools.islice(fitting, which.limit))
+
+    @instant
+    def counts(self, box: Box) -> Counts:
+        with self._open(box) as (shelf, _, _):
+            count = Counter(entry.state for entry in shelf.entries.values())
+            return {state: count[state] for state in State}
+
+    @instant
+    def close(self) -> None:
+        """Nothing to give back."""
+
+
+class MemoryStore(MemoryVerbs, Async):
+    """For async code."""
+
+
+class SyncMemoryStore(MemoryVerbs, Sync):
+    """For sync code."""
+
+
+def _cause_of_death(box: Box, entry: Entry, now: int) -> str | None:
+    expires = None if entry.expires is None else to_microseconds(entry.expires)
+    return cause_of_death(box, deliveries=entry.deliveries, expires=expires, now=now)
+
+
+def _hashes_differ(known: Draft, draft: Draft) -> bool:
+    return (
+        known.hash is not None
+        and draft.hash is not None
+        and known.hash_algorithm == draft.hash_algorithm
+        and known.hash != draft.hash
+    )
+
+
+def _message(entry: Entry) -> StoredMessage:
+    draft, claim = entry.draft, None
+    if entry.state is State.CLAIMED and entry.owner is not None and entry.available_at is not None:
+        claim = Claim(entry.id, entry.owner, entry.fence, from_microseconds(entry.available_at))
+    return Message(
+        entry.id,
+        draft.source,
+        draft.message_id,
+        draft.topic,
+        draft.payload,
+        draft.format,
+        draft.headers or {},
+        draft.correlation_id,
+        draft.group,
+        draft.collapse_key,
+        draft.hash,
+        draft.due,
+        entry.expires,
+        draft.received_at,
+        entry.first_seen,
+        entry.last_seen,
+        entry.revision,
+        entry.state,
+        entry.attempt,
+        entry.deliveries,
+        entry.last_error,
+        claim,
+        entry.completed_at,
+        entry.completed_by,
+        entry.ending,
+    )

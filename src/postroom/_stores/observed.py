@@ -1,0 +1,126 @@
+"""A store that tells observers what happens. Wraps any store, so that no store knows that it is watched."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from postroom._kernel.observer import Event, Observer
+from postroom._kernel.program import Async, Call, Program, Sync, call, verb
+from postroom.spi import (
+    Ask,
+    Box,
+    Claim,
+    Counts,
+    Draft,
+    Filter,
+    Key,
+    Mark,
+    Purge,
+    Reaped,
+    Receipt,
+    Settlement,
+    Sighting,
+    StoredMessage,
+)
+
+_log = logging.getLogger("postroom")
+
+
+class ObservedVerbs:
+    """The verbs of both colours."""
+
+    def __init__(self, store: Any, observers: Sequence[Observer]) -> None:
+        self.store = store
+        self.name = store.name
+        self.features = store.features
+        self._observers = tuple(observers)
+
+    def _watch(self, name: str, box: Box, given: Any, step: Call) -> Program[Any]:
+        started, result, error = time.perf_counter(), None, None
+        try:
+            result = yield step
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            event = Event(name, self.name, box, given, result, error, time.perf_counter() - started)
+            for observer in self._observers:
+                try:
+                    observer(event)
+                except Exception:  # noqa: BLE001 - an observer must not break what it watches
+                    _log.exception("an observer failed on %s", name)
+        return result
+
+    @verb
+    def put(self, box: Box, drafts: Sequence[Draft], *, tx: Any = None) -> Program[list[Receipt]]:
+        return (yield from self._watch("put", box, drafts, call(self.store.put, box, drafts, tx=tx)))
+
+    @verb
+    def claim(self, box: Box, ask: Ask, *, tx: Any = None) -> Program[list[StoredMessage]]:
+        return (yield from self._watch("claim", box, ask, call(self.store.claim, box, ask, tx=tx)))
+
+    @verb
+    def settle(self, box: Box, settlements: Sequence[Settlement], *, tx: Any = None) -> Program[list[bool]]:
+        return (yield from self._watch("settle", box, settlements, call(self.store.settle, box, settlements, tx=tx)))
+
+    @verb
+    def renew(self, box: Box, claims: Sequence[Claim], lease: timedelta) -> Program[list[bool]]:
+        return (yield from self._watch("renew", box, claims, call(self.store.renew, box, claims, lease)))
+
+    @verb
+    def reap(self, box: Box, limit: int) -> Program[Reaped]:
+        return (yield from self._watch("reap", box, limit, call(self.store.reap, box, limit)))
+
+    @verb
+    def replay(self, box: Box, which: Filter, *, tx: Any = None) -> Program[list[Key]]:
+        return (yield from self._watch("replay", box, which, call(self.store.replay, box, which, tx=tx)))
+
+    @verb
+    def purge(self, box: Box, purge: Purge) -> Program[int]:
+        return (yield from self._watch("purge", box, purge, call(self.store.purge, box, purge)))
+
+    @verb
+    def find(self, box: Box, which: Filter) -> Program[list[StoredMessage]]:
+        return (yield from self._watch("find", box, which, call(self.store.find, box, which)))
+
+    @verb
+    def counts(self, box: Box) -> Program[Counts]:
+        return (yield from self._watch("counts", box, None, call(self.store.counts, box)))
+
+    @verb
+    def record(self, box: Box, drafts: Sequence[Draft], *, tx: Any = None) -> Program[list[Sighting]]:
+        return (yield from self._watch("record", box, drafts, call(self.store.record, box, drafts, tx=tx)))
+
+    @verb
+    def mark(
+        self, box: Box, keys: Sequence[Key], mark: Mark, *, error: str | None = None, tx: Any = None
+    ) -> Program[list[bool]]:
+        step = call(self.store.mark, box, keys, mark, error=error, tx=tx)
+        return (yield from self._watch("mark", box, keys, step))
+
+    @verb
+    def migrate(self) -> Program[list[int]]:
+        return (yield call(self.store.migrate))
+
+    @verb
+    def schema_version(self) -> Program[int]:
+        return (yield call(self.store.schema_version))
+
+    def schema_script(self) -> str:
+        return str(self.store.schema_script())
+
+    @verb
+    def close(self) -> Program[None]:
+        yield call(self.store.close)
+
+
+class ObservedStore(ObservedVerbs, Async):
+    """For async code."""
+
+
+class SyncObservedStore(ObservedVerbs, Sync):
+    """For sync code."""

@@ -1,0 +1,28 @@
+"""What a driver does: run a program in a transaction, its own or the caller's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from postroom._kernel.program import Program
+from postroom._stores.sql.engines.base import Engine
+
+
+class Driver(Protocol):
+    """I/O, and nothing else. The methods of an async driver are coroutines."""
+
+    @property
+    def engine(self) -> Engine: ...
+    @property
+    def name(self) -> str:
+        """Which database, without credentials."""
+
+    def transact(self, program: Callable[[], Program[Any]], *, tx: Any = None, write: bool = True) -> Any:
+        """Run a program in one transaction.
+
+        Without `tx`, in a transaction of its own that is committed before this returns; otherwise inside the caller's,
+        which is never committed here. All of the program happens, or nothing of it.
+        """
+
+    def close(self) -> Any: ...

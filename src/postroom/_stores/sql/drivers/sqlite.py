@@ -1,0 +1,247 @@
+"""SQLite through sqlite3, and through aiosqlite, whose connection is a sqlite3 connection with a thread.
+
+Either way a whole program runs in one piece beside its connection: for async code that is one visit to aiosqlite's
+thread per verb, not one per statement, which would cost more than the statements do (docs/decisions/0004).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from postroom._kernel.clock import Clock, SystemClock, to_microseconds
+from postroom._kernel.program import Async, Program, Sync, call, run, verb
+from postroom._stores.sql.drivers.callers import open_connection, refuse
+from postroom._stores.sql.engines.sqlite.engine import SqliteEngine
+from postroom._stores.sql.statements import Many, Script, Statement
+from postroom.errors import ArgumentValueError, ExtraMissing, RoomClosed
+
+if TYPE_CHECKING:
+    import aiosqlite
+
+R = TypeVar("R")
+
+MEMORY = ":memory:"
+BUSY_SECONDS = 30.0
+OLDEST_SQLITE = (3, 35, 0)
+
+
+class Execution:
+    """One run of programs on one connection, at one moment."""
+
+    def __init__(self, engine: SqliteEngine, connection: sqlite3.Connection, clock: Clock) -> None:
+        self._statements = engine.statements
+        self._cursor = connection.cursor()
+        self._cursor.row_factory = None  # the caller's connection may have one
+        self._now = to_microseconds(clock.now())
+
+    def __call__(self, step: Statement | Many | Script) -> Any:
+        if isinstance(step, Statement):
+            parameters = {**step.parameters, "now": self._now}
+            return self._cursor.execute(self._statements[step.name].named, parameters).fetchall()
+        if isinstance(step, Many):
+            return self._many(step)
+        return self._cursor.execute(step.text).fetchall()
+
+    def _many(self, step: Many) -> int:
+        text = self._statements[step.name]
+        rows = step.rows
+        if text.columns != step.columns:
+            pick = itemgetter(*map(step.columns.index, text.columns))
+            rows = [pick(row) for row in rows]
+        self._cursor.executemany(text.positional, rows)
+        return self._cursor.rowcount
+
+
+def in_own_transaction(
+    engine: SqliteEngine, connection: sqlite3.Connection, clock: Clock, program: Program[R], *, write: bool
+) -> R:
+    # IMMEDIATE: a transaction that begins by reading cannot be upgraded while another writes, whatever the timeout.
+    connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+    try:
+        result = run(program, Execution(engine, connection, clock))
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    return result
+
+
+def in_callers_transaction(
+    engine: SqliteEngine, connection: sqlite3.Connection, clock: Clock, program: Program[R]
+) -> R:
+    """Inside a savepoint: an error leaves the caller's transaction as it was, and nothing is ever committed here."""
+    if not connection.in_transaction:  # SQLAlchemy has begun, but sqlite3 waits for the first write to do so
+        connection.execute("BEGIN IMMEDIATE")
+    with _text_as_str(connection):
+        connection.execute("SAVEPOINT postroom")
+        try:
+            result = run(program, Execution(engine, connection, clock))
+        except BaseException:
+            if connection.in_transaction:  # some errors have rolled back everything already
+                connection.execute("ROLLBACK TO postroom")
+                connection.execute("RELEASE postroom")
+            raise
+        connection.execute("RELEASE postroom")
+        return result
+
+
+@contextmanager
+def _text_as_str(connection: sqlite3.Connection) -> Iterator[None]:
+    theirs, connection.text_factory = connection.text_factory, str
+    try:
+        yield
+    finally:
+        connection.text_factory = theirs
+
+
+def connect(path: str) -> sqlite3.Connection:
+    if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+        raise ArgumentValueError(
+            f"SQLite {sqlite3.sqlite_version} is too old: Postroom needs "
+            f"{'.'.join(map(str, OLDEST_SQLITE))} or later, for RETURNING"
+        )
+    connection = sqlite3.connect(
+        path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=256
+    )
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")  # a commit that was answered survives a power cut
+    connection.execute("PRAGMA foreign_keys = OFF")
+    return connection
+
+
+def check_same_database(store_path: str, connection: sqlite3.Connection) -> None:
+    """Refuse a connection to another file: the write would commit somewhere else."""
+    [theirs] = [row[2] for row in connection.execute("PRAGMA database_list").fetchall() if row[1] == "main"]
+    if store_path == MEMORY or not theirs or not os.path.samefile(store_path, theirs):  # noqa: PTH121
+        raise refuse(
+            "its connection is to another database than this store's "
+            f"({'an in-memory one' if not theirs else 'another file'}): open both on the same file"
+        )
+
+
+class SqliteVerbs:
+    """What both drivers share."""
+
+    def __init__(self, path: str, *, engine: SqliteEngine | None = None, clock: Clock | None = None) -> None:
+        self.path = path
+        self.name = f"sqlite:{path}"
+        self.engine = engine or SqliteEngine()
+        self._clock = clock or SystemClock()
+        self._closed = False
+
+    def _run_on(
+        self, connection: sqlite3.Connection, program: Callable[[], Program[R]], *, callers: bool, write: bool
+    ) -> R:
+        if callers:
+            check_same_database(self.path, connection)
+            return in_callers_transaction(self.engine, connection, self._clock, program())
+        return in_own_transaction(self.engine, connection, self._clock, program(), write=write)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RoomClosed
+
+
+class Sqlite3Driver(SqliteVerbs, Sync):
+    """For sync code: one connection behind a lock, since SQLite has one writer anyway."""
+
+    def __init__(self, path: str, *, engine: SqliteEngine | None = None, clock: Clock | None = None) -> None:
+        super().__init__(path, engine=engine, clock=clock)
+        self._lock = threading.RLock()
+        self._connection: sqlite3.Connection | None = None
+        self._process = 0
+
+    @verb
+    def transact(self, program: Callable[[], Program[Any]], *, tx: Any = None, write: bool = True) -> Program[Any]:
+        self._check_open()
+        if tx is not None:
+            connection = yield from open_connection(tx, kind="sqlite", driver=sqlite3.Connection, colour="sync")
+            return self._run_on(connection, program, callers=True, write=write)
+        with self._lock:
+            return self._run_on(self._own(), program, callers=False, write=write)
+
+    def _own(self) -> sqlite3.Connection:
+        if self._connection is None or self._process != os.getpid():
+            # After a fork the parent's connection must not be used, nor closed, here.
+            self._connection, self._process = connect(self.path), os.getpid()
+        return self._connection
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            if self._connection is not None and self._process == os.getpid():
+                self._connection.close()
+            self._connection = None
+
+
+class AiosqliteDriver(SqliteVerbs, Async):
+    """For async code."""
+
+    def __init__(self, path: str, *, engine: SqliteEngine | None = None, clock: Clock | None = None) -> None:
+        super().__init__(path, engine=engine, clock=clock)
+        self._connection: aiosqlite.Connection | None = None
+        self._opening = asyncio.Lock()
+        self._process = 0
+
+    @verb
+    def transact(self, program: Callable[[], Program[Any]], *, tx: Any = None, write: bool = True) -> Program[Any]:
+        self._check_open()
+        if tx is None:
+            connection = yield from self._own()
+        else:
+            driver = _import_aiosqlite().Connection
+            connection = yield from open_connection(tx, kind="sqlite", driver=driver, colour="async")
+        return (yield call(self._visit, connection, program, callers=tx is not None, write=write))
+
+    async def _visit(
+        self, connection: aiosqlite.Connection, program: Callable[[], Program[R]], *, callers: bool, write: bool
+    ) -> R:
+        """The one use of aiosqlite's private method: run all of a program beside the connection."""
+        visit: Any = connection._execute  # noqa: SLF001
+        return await visit(self._run_on, connection._conn, _Quiet(program), callers=callers, write=write)  # noqa: SLF001
+
+    def _own(self) -> Program[aiosqlite.Connection]:
+        yield call(self._opening.acquire)
+        try:
+            if self._connection is None or self._process != os.getpid():
+                pending = _import_aiosqlite().connect(self.path)
+                pending._connector = lambda: connect(self.path)  # noqa: SLF001 - opened in its thread, in our way
+                pending._thread.daemon = True  # noqa: SLF001 - a forgotten close() must not keep a script from ending
+                self._connection = yield call(pending.__aenter__)
+                self._process = os.getpid()
+            return self._connection
+        finally:
+            self._opening.release()
+
+    @verb
+    def close(self) -> Program[None]:
+        self._closed = True
+        connection, self._connection = self._connection, None
+        if connection is not None and self._process == os.getpid():
+            yield call(connection.close)
+
+
+class _Quiet:
+    """A program without a repr: aiosqlite logs what it runs, and a program holds payloads."""
+
+    def __init__(self, program: Callable[[], Program[Any]]) -> None:
+        self._program = program
+
+    def __call__(self) -> Program[Any]:
+        return self._program()
+
+
+def _import_aiosqlite() -> Any:
+    try:
+        import aiosqlite
+    except ImportError as error:
+        raise ExtraMissing("SQLite from async code needs aiosqlite: pip install 'postroom[sqlite]'") from error
+    return aiosqlite

@@ -1,0 +1,125 @@
+-- SQLite's own statements. Each says why it differs.
+
+-- name: has_schema
+SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'postroom_schema'
+
+-- name: schema_version
+SELECT coalesce(max(version), 0) FROM postroom_schema
+
+-- name: moment
+-- SQLite runs in this process: its clock is ours, and a finer one than julianday('now').
+SELECT :now
+
+-- name: reserve
+-- Ids are reserved first, because executemany returns no rows. It also takes the write lock before anything is read.
+UPDATE postroom_sequence SET value = value + :count WHERE name = 'message' RETURNING value
+
+-- name: replace
+-- New content for a known key. `IS NOT` compares NULLs too, and a comparison is a number.
+UPDATE postroom_message
+   SET topic = :topic, payload = :payload, format = :format, headers = :headers, correlation_id = :correlation_id,
+       hash = :hash, hash_algorithm = :hash_algorithm, due = :due, expires = coalesce(:expires, expires),
+       revision = revision + (topic <> :topic OR payload IS NOT :payload OR format <> :format OR hash IS NOT :hash)
+ WHERE id = :id
+RETURNING revision
+
+-- Lists come as JSON text: SQLite has no arrays, and a list of parameters would change the text with its length.
+
+-- name: candidates
+-- Two ranges of one index, each read only as far as asked.
+SELECT w.*
+  FROM (SELECT id, available_at FROM (
+          SELECT id, available_at FROM postroom_queue
+           WHERE box = :box AND state = 2 AND available_at <= :now ORDER BY available_at, id LIMIT :limit)
+        UNION ALL
+        SELECT id, available_at FROM (
+          SELECT id, available_at FROM postroom_queue
+           WHERE box = :box AND state = 1 AND available_at <= :now ORDER BY available_at, id LIMIT :limit)
+        ORDER BY available_at, id LIMIT :limit) picked
+  JOIN postroom_work w ON w.id = picked.id
+ ORDER BY picked.available_at, picked.id
+
+-- name: candidates_on_topics
+SELECT w.*
+  FROM (SELECT id, available_at FROM (
+          SELECT q.id, q.available_at FROM postroom_queue q JOIN postroom_message m ON m.id = q.id
+           WHERE q.box = :box AND q.state = 2 AND q.available_at <= :now
+             AND m.topic IN (SELECT value FROM json_each(:topics))
+           ORDER BY q.available_at, q.id LIMIT :limit)
+        UNION ALL
+        SELECT id, available_at FROM (
+          SELECT q.id, q.available_at FROM postroom_queue q JOIN postroom_message m ON m.id = q.id
+           WHERE q.box = :box AND q.state = 1 AND q.available_at <= :now
+             AND m.topic IN (SELECT value FROM json_each(:topics))
+           ORDER BY q.available_at, q.id LIMIT :limit)
+        ORDER BY available_at, id LIMIT :limit) picked
+  JOIN postroom_work w ON w.id = picked.id
+ ORDER BY picked.available_at, picked.id
+
+-- name: take
+UPDATE postroom_queue
+   SET state = 2, owner = :owner, fence = fence + 1, deliveries = deliveries + 1, available_at = :until, stale = 0
+ WHERE id IN (SELECT value FROM json_each(:ids))
+
+-- name: standing_groups
+-- Groups that have somebody in line.
+SELECT DISTINCT q.group_id FROM json_each(:groups) g
+  CROSS JOIN postroom_queue q ON q.box = :box AND q.group_id = g.value
+ WHERE NOT (q.state = 1 AND q.fence = 0 AND q.available_at IS NOT NULL AND q.available_at > :now)
+
+-- name: stale_claims
+SELECT q.id FROM json_each(:claims) c
+  CROSS JOIN postroom_queue q ON q.id = json_extract(c.value, '$[0]') AND q.fence = json_extract(c.value, '$[1]')
+ WHERE q.box = :box AND q.owner = :owner AND q.state = 2 AND q.stale = 1
+
+-- name: complete
+INSERT INTO postroom_ledger (id, box, completed_at, completed_by, ending, attempt, deliveries, last_error)
+SELECT q.id, q.box, :now, q.owner, 'handled', q.attempt, q.deliveries, q.last_error
+  FROM json_each(:claims) c
+  CROSS JOIN postroom_queue q ON q.id = json_extract(c.value, '$[0]') AND q.fence = json_extract(c.value, '$[1]')
+ WHERE q.box = :box AND q.owner = :owner AND q.state = 2
+RETURNING id
+
+-- name: finish
+INSERT INTO postroom_ledger (id, box, completed_at, completed_by, ending, attempt, deliveries, last_error)
+SELECT id, box, :now, NULL, :ending, attempt, deliveries, last_error
+  FROM postroom_queue
+ WHERE id IN (SELECT value FROM json_each(:ids))
+
+-- name: dequeue
+DELETE FROM postroom_queue WHERE id IN (SELECT value FROM json_each(:ids)) RETURNING group_id
+
+-- name: blank
+UPDATE postroom_message SET payload = '', format = 'text', headers = NULL
+ WHERE id IN (SELECT value FROM json_each(:ids))
+
+-- name: find_listed
+SELECT e.* FROM json_each(:ids) i CROSS JOIN postroom_entry e ON e.id = i.value WHERE e.box = :box ORDER BY e.id
+
+-- name: purge_done
+DELETE FROM postroom_ledger
+ WHERE id IN (SELECT l.id
+                FROM postroom_ledger l
+                JOIN postroom_message m ON m.id = l.id
+               WHERE l.box = :box AND l.completed_at <= :cutoff
+                 AND (:sliding = 0 OR m.last_seen <= :cutoff)
+                 AND (:window IS NULL OR m.first_seen + :window <= :now)
+               ORDER BY l.completed_at, l.id
+               LIMIT :limit)
+RETURNING id
+
+-- name: purge_dead
+DELETE FROM postroom_queue
+ WHERE id IN (SELECT id FROM postroom_queue
+               WHERE box = :box AND state = 4 AND died_at <= :cutoff ORDER BY id LIMIT :limit)
+RETURNING id, group_id
+
+-- name: purge_seen
+DELETE FROM postroom_queue
+ WHERE id IN (SELECT q.id FROM postroom_queue q
+                JOIN postroom_message m ON m.id = q.id
+               WHERE q.box = :box AND q.state = 0 AND m.last_seen <= :cutoff ORDER BY q.id LIMIT :limit)
+RETURNING id, group_id
+
+-- name: forget
+DELETE FROM postroom_message WHERE id IN (SELECT value FROM json_each(:ids))

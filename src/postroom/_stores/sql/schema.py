@@ -1,0 +1,65 @@
+"""The schema as programs: which version is there, and what brings it up to date."""
+
+from __future__ import annotations
+
+from postroom._kernel.program import Program
+from postroom._stores.sql.engines.base import Engine
+from postroom._stores.sql.statements import Script, Statement, rename
+from postroom.errors import SchemaMissing, SchemaOutdated, SchemaTooNew
+
+_VERSIONS = "CREATE TABLE postroom_schema (version INTEGER NOT NULL PRIMARY KEY, name VARCHAR(100) NOT NULL)"
+_APPLIED = "INSERT INTO postroom_schema (version, name) VALUES ({version}, '{name}')"
+
+
+class SchemaPrograms:
+    """The verbs of Schema, as programs."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.newest = max(migration.version for migration in engine.migrations)
+
+    def version(self) -> Program[int]:
+        if not (yield Statement("has_schema")):
+            return 0
+        [(version,)] = yield Statement("schema_version")
+        return int(version)
+
+    def check(self) -> Program[None]:
+        """Raises unless the tables are those of this version; says what to do."""
+        version = yield from self.version()
+        if version == 0:
+            raise SchemaMissing(
+                f"this database has no {self.engine.prefix}* tables: call migrate() on the room once, "
+                "or run `postroom migrate`, or open it with deploy_schema=True"
+            )
+        if version < self.newest:
+            raise SchemaOutdated(
+                f"the tables are at version {version}, this Postroom needs {self.newest}: "
+                "call migrate() on the room or run `postroom migrate`"
+            )
+        if version > self.newest:
+            raise SchemaTooNew(
+                f"the tables are at version {version}, this Postroom knows only {self.newest}: upgrade the package"
+            )
+
+    def migrate(self) -> Program[list[int]]:
+        """Apply what is missing. The caller's transaction holds the write lock, so that two of these cannot race."""
+        version = yield from self.version()
+        if version > self.newest:
+            yield from self.check()
+        for text in self._steps(version):
+            yield Script(text)
+        return [migration.version for migration in self.engine.migrations if migration.version > version]
+
+    def script(self) -> str:
+        """All of it, as text."""
+        return "\n".join(f"{text.rstrip().rstrip(';')};\n" for text in self._steps(0))
+
+    def _steps(self, version: int) -> list[str]:
+        steps = [] if version else [rename(_VERSIONS, self.engine.prefix)]
+        for migration in self.engine.migrations:
+            if migration.version > version:
+                steps += self.engine.split(migration.text)
+                applied = _APPLIED.format(version=migration.version, name=migration.name)
+                steps.append(rename(applied, self.engine.prefix))
+        return steps

@@ -1,0 +1,132 @@
+"""A store on a SQL database: verbs that hand programs to a driver."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from functools import partial
+from typing import Any, TypeVar
+
+from postroom._kernel.program import Async, Program, Sync, call, verb
+from postroom._stores.sql.drivers.base import Driver
+from postroom._stores.sql.keys import KeyPrograms
+from postroom._stores.sql.queue import QueuePrograms
+from postroom._stores.sql.schema import SchemaPrograms
+from postroom.spi import (
+    Ask,
+    Box,
+    Claim,
+    Counts,
+    Draft,
+    Features,
+    Filter,
+    Key,
+    Mark,
+    Purge,
+    Reaped,
+    Receipt,
+    Settlement,
+    Sighting,
+    StoredMessage,
+)
+
+R = TypeVar("R")
+
+
+class SqlVerbs:
+    """The verbs of both colours."""
+
+    def __init__(self, driver: Driver, *, deploy_schema: bool = False, durable: bool = True) -> None:
+        self.name = driver.name
+        self.features = Features(durable=durable, transactional=True)
+        self._driver = driver
+        self._deploy_schema = deploy_schema
+        self._schema_is_fine = False
+        self._schema = SchemaPrograms(driver.engine)
+        self._queue = QueuePrograms(driver.engine)
+        self._keys = KeyPrograms(self._queue)
+
+    def _ready(self, tx: Any) -> Program[None]:
+        """Before the first verb: the schema is there, or is made, or the caller is told."""
+        if not self._schema_is_fine:
+            if self._deploy_schema and tx is None:  # the caller's transaction may hold the lock that this needs
+                yield call(self._driver.transact, self._schema.migrate)
+            yield call(self._driver.transact, self._schema.check, tx=tx, write=False)
+            self._schema_is_fine = True
+
+    def _transact(self, program: Callable[..., Program[R]], *args: Any, tx: Any = None) -> Program[R]:
+        yield from self._ready(tx)
+        return (yield call(self._driver.transact, partial(program, *args), tx=tx))
+
+    def _read(self, program: Callable[..., Program[R]], *args: Any) -> Program[R]:
+        yield from self._ready(None)
+        return (yield call(self._driver.transact, partial(program, *args), write=False))
+
+    @verb
+    def put(self, box: Box, drafts: Sequence[Draft], *, tx: Any = None) -> Program[list[Receipt]]:
+        return (yield from self._transact(self._queue.put, box, drafts, tx=tx))
+
+    @verb
+    def claim(self, box: Box, ask: Ask, *, tx: Any = None) -> Program[list[StoredMessage]]:
+        return (yield from self._transact(self._queue.claim, box, ask, tx=tx))
+
+    @verb
+    def settle(self, box: Box, settlements: Sequence[Settlement], *, tx: Any = None) -> Program[list[bool]]:
+        return (yield from self._transact(self._queue.settle, box, settlements, tx=tx))
+
+    @verb
+    def renew(self, box: Box, claims: Sequence[Claim], lease: timedelta) -> Program[list[bool]]:
+        return (yield from self._transact(self._queue.renew, box, claims, lease))
+
+    @verb
+    def reap(self, box: Box, limit: int) -> Program[Reaped]:
+        return (yield from self._transact(self._queue.reap, box, limit))
+
+    @verb
+    def replay(self, box: Box, which: Filter, *, tx: Any = None) -> Program[list[Key]]:
+        return (yield from self._transact(self._queue.replay, box, which, tx=tx))
+
+    @verb
+    def purge(self, box: Box, purge: Purge) -> Program[int]:
+        return (yield from self._transact(self._queue.purge, box, purge))
+
+    @verb
+    def find(self, box: Box, which: Filter) -> Program[list[StoredMessage]]:
+        return (yield from self._read(self._queue.find, box, which))
+
+    @verb
+    def counts(self, box: Box) -> Program[Counts]:
+        return (yield from self._read(self._queue.counts, box))
+
+    @verb
+    def record(self, box: Box, drafts: Sequence[Draft], *, tx: Any = None) -> Program[list[Sighting]]:
+        return (yield from self._transact(self._keys.record, box, drafts, tx=tx))
+
+    @verb
+    def mark(
+        self, box: Box, keys: Sequence[Key], mark: Mark, *, error: str | None = None, tx: Any = None
+    ) -> Program[list[bool]]:
+        return (yield from self._transact(self._keys.mark, box, keys, mark, error, tx=tx))
+
+    @verb
+    def migrate(self) -> Program[list[int]]:
+        return (yield call(self._driver.transact, self._schema.migrate))
+
+    @verb
+    def schema_version(self) -> Program[int]:
+        return (yield call(self._driver.transact, self._schema.version, write=False))
+
+    def schema_script(self) -> str:
+        return self._schema.script()
+
+    @verb
+    def close(self) -> Program[None]:
+        yield call(self._driver.close)
+
+
+class SqlStore(SqlVerbs, Async):
+    """For async code."""
+
+
+class SyncSqlStore(SqlVerbs, Sync):
+    """For sync code."""

@@ -1,0 +1,76 @@
+"""Everything that Postroom raises.
+
+    PostroomError
+    ├── ArgumentTypeError          also a TypeError: None, or a value of the wrong type
+    ├── ArgumentValueError         also a ValueError: a value that is out of bounds
+    │   └── AmbiguousMessageId     a bare message id that several sources use
+    ├── MessageNotFound            also a LookupError
+    ├── TransactionRefused         also a ValueError: the `tx` cannot carry this write
+    ├── FeatureMissing             the store does not offer what was asked for
+    ├── ExtraMissing               also an ImportError: an optional package is not installed
+    ├── RoomClosed                 also a RuntimeError
+    └── SchemaError
+        ├── SchemaMissing          the tables are not there
+        ├── SchemaOutdated         the tables are older than this version needs
+        └── SchemaTooNew           the tables were made by a newer version
+
+Errors of the database driver (a lost connection, a locked file) are not wrapped: they reach the caller as they are.
+No message of these contains a payload or a credential.
+"""
+
+from __future__ import annotations
+
+
+class PostroomError(Exception):
+    """The root of all errors that Postroom raises."""
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message or (type(self).__doc__ or "").strip())
+
+
+class ArgumentTypeError(PostroomError, TypeError):
+    """An argument is None or of the wrong type."""
+
+
+class ArgumentValueError(PostroomError, ValueError):
+    """An argument has a value that is not allowed."""
+
+
+class AmbiguousMessageId(ArgumentValueError):
+    """Several sources use this message id: name the source, or pass the claimed message itself."""
+
+
+class MessageNotFound(PostroomError, LookupError):
+    """There is no such message in this box."""
+
+
+class TransactionRefused(PostroomError, ValueError):
+    """The transaction passed as `tx` cannot carry this write."""
+
+
+class FeatureMissing(PostroomError):
+    """The store does not offer what was asked for."""
+
+
+class ExtraMissing(PostroomError, ImportError):
+    """An optional package is not installed."""
+
+
+class RoomClosed(PostroomError, RuntimeError):
+    """This room was closed; make a new one."""
+
+
+class SchemaError(PostroomError):
+    """The database's tables do not fit this version of Postroom."""
+
+
+class SchemaMissing(SchemaError):
+    """The tables are not there."""
+
+
+class SchemaOutdated(SchemaError):
+    """The tables are older than this version of Postroom needs."""
+
+
+class SchemaTooNew(SchemaError):
+    """The tables were made by a newer version of Postroom."""

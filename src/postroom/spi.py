@@ -1,0 +1,155 @@
+"""For store authors: the protocols that a store implements. Public and stable.
+
+A store is any object with these verbs; there is no base class. Verbs take and return lists, in the same order. A
+duplicate or a lost lease is a *result*, never an exception. Every verb is atomic: all of it happens, or nothing.
+
+A store's methods are coroutines; a store for sync code has the same verbs as plain methods. Those of `QueueStore` and
+`KeyStore` that write take `tx`, the caller's open transaction. A store without `features.transactional` is never
+given one.
+
+Run `postroom.testing.conformance` against your store: see the store authors' guide in the documentation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from postroom._kernel.clock import Clock, SystemClock
+from postroom._kernel.line import claimable_front, is_in_line
+from postroom._kernel.message import (
+    Claim,
+    Draft,
+    Format,
+    Key,
+    Message,
+    Receipt,
+    ReceiptStatus,
+    Sighting,
+    StoredMessage,
+)
+from postroom._kernel.policy import Box, Delivery, Keeping, Order
+from postroom._kernel.queries import Ask, Counts, Filter, Purge, Reaped
+from postroom._kernel.settlement import Held, Settled, Settlement
+from postroom._kernel.states import TRANSITIONS, Ending, State
+
+__all__ = [
+    "TRANSITIONS",
+    "Ask",
+    "Box",
+    "Claim",
+    "Clock",
+    "Counts",
+    "Delivery",
+    "Draft",
+    "Ending",
+    "Features",
+    "Filter",
+    "Format",
+    "Held",
+    "Keeping",
+    "Key",
+    "KeyStore",
+    "Mark",
+    "Message",
+    "Order",
+    "Purge",
+    "QueueStore",
+    "Reaped",
+    "Receipt",
+    "ReceiptStatus",
+    "Schema",
+    "Settled",
+    "Settlement",
+    "Sighting",
+    "State",
+    "Store",
+    "StoredMessage",
+    "SystemClock",
+    "claimable_front",
+    "is_in_line",
+]
+
+Mark = Literal["processing", "processed", "dead"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Features:
+    """What a store offers, declared. Asking for what is not offered fails when a box is configured."""
+
+    durable: bool
+    """What was accepted survives the process."""
+    transactional: bool
+    """Writes can join the caller's transaction."""
+    fifo: bool = True
+    collapse: bool = True
+
+
+class QueueStore(Protocol):
+    """The work queue."""
+
+    async def put(self, box: Box, drafts: Sequence[Draft], *, tx: Any = None) -> list[Receipt]:
+        """Decide dedup, collapse and insert for each draft, in order."""
+
+    async def claim(self, box: Box, ask: Ask, *, tx: Any = None) -> list[StoredMessage]:
+        """Lease what is due and free: never more than asked, never what another lease holds."""
+
+    async def settle(self, box: Box, settlements: Sequence[Settlement], *, tx: Any = None) -> Settled:
+        """Apply outcomes where owner and fence still match. Non-successes end a FIFO group's batch."""
+
+    async def renew(self, box: Box, claims: Sequence[Claim], lease: timedelta) -> Settled:
+        """Move the end of leases that still hold."""
+
+    async def reap(self, box: Box, limit: int) -> Reaped:
+        """Free leases that have passed and bury messages past `expires`; at most `limit` of each."""
+
+    async def replay(self, box: Box, which: Filter, *, tx: Any = None) -> list[Key]:
+        """Make dead messages wait again, in their old place, with new budgets and the same fence."""
+
+    async def purge(self, box: Box, purge: Purge) -> int:
+        """Delete one batch of finished messages; answers how many."""
+
+    async def find(self, box: Box, which: Filter) -> list[StoredMessage]:
+        """Messages that fit, in id order."""
+
+    async def counts(self, box: Box) -> Counts:
+        """How many messages stand in each state."""
+
+
+class KeyStore(Protocol):
+    """What is known of a key, with or without a message."""
+
+    async def record(self, box: Box, drafts: Sequence[Draft], *, tx: Any = None) -> list[Sighting]:
+        """Note that keys were seen, and tell what was known of them. Content is not touched."""
+
+    async def mark(
+        self, box: Box, keys: Sequence[Key], mark: Mark, *, error: str | None = None, tx: Any = None
+    ) -> list[bool]:
+        """Move messages without a claim; a lease on them ends. True where something changed."""
+
+
+@runtime_checkable
+class Schema(Protocol):
+    """Stores whose tables must be made."""
+
+    async def migrate(self) -> list[int]:
+        """Bring the tables up to date; answers the versions that were applied. Safe to repeat and to race."""
+
+    async def schema_version(self) -> int:
+        """The version in the database; 0 where there is none."""
+
+    def schema_script(self) -> str:
+        """What `migrate` would run on an empty database, as text."""
+
+
+class Store(QueueStore, KeyStore, Protocol):
+    """What a room needs of a store."""
+
+    name: str
+    """Tells stores apart in logs; contains no credential."""
+    features: Features
+
+    async def close(self) -> None:
+        """Give back connections. Closing twice is fine."""

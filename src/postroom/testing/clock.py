@@ -1,0 +1,19 @@
+"""A clock for tests: it moves only when told."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+
+class FrozenClock:
+    """Pass it as `clock` to a room or a store, and move it with `advance`."""
+
+    def __init__(self, start: datetime = datetime(2030, 1, 1, tzinfo=UTC)) -> None:
+        self._now = start
+
+    def now(self) -> datetime:
+        return self._now
+
+    def advance(self, delta: timedelta | float) -> None:
+        """By a timedelta or by seconds."""
+        self._now += delta if isinstance(delta, timedelta) else timedelta(seconds=delta)
