@@ -80,17 +80,16 @@ def in_callers_transaction(
     """Inside a savepoint: an error leaves the caller's transaction as it was, and nothing is ever committed here."""
     if not connection.in_transaction:  # SQLAlchemy has begun, but sqlite3 waits for the first write to do so
         connection.execute("BEGIN IMMEDIATE")
-    with _text_as_str(connection):
-        connection.execute("SAVEPOINT postroom")
-        try:
-            result = run(program, Execution(engine, connection, clock))
-        except BaseException:
-            if connection.in_transaction:  # some errors have rolled back everything already
-                connection.execute("ROLLBACK TO postroom")
-                connection.execute("RELEASE postroom")
-            raise
-        connection.execute("RELEASE postroom")
-        return result
+    connection.execute("SAVEPOINT postroom")
+    try:
+        result = run(program, Execution(engine, connection, clock))
+    except BaseException:
+        if connection.in_transaction:  # some errors have rolled back everything already
+            connection.execute("ROLLBACK TO postroom")
+            connection.execute("RELEASE postroom")
+        raise
+    connection.execute("RELEASE postroom")
+    return result
 
 
 @contextmanager
@@ -141,8 +140,9 @@ class SqliteVerbs:
         self, connection: sqlite3.Connection, program: Callable[[], Program[R]], *, callers: bool, write: bool
     ) -> R:
         if callers:
-            check_same_database(self.path, connection)
-            return in_callers_transaction(self.engine, connection, self._clock, program())
+            with _text_as_str(connection):
+                check_same_database(self.path, connection)
+                return in_callers_transaction(self.engine, connection, self._clock, program())
         return in_own_transaction(self.engine, connection, self._clock, program(), write=write)
 
     def _check_open(self) -> None:

@@ -67,6 +67,17 @@ SELECT DISTINCT q.group_id FROM json_each(:groups) g
   CROSS JOIN postroom_queue q ON q.box = :box AND q.group_id = g.value
  WHERE NOT (q.state = 1 AND q.fence = 0 AND q.available_at IS NOT NULL AND q.available_at > :now)
 
+-- name: group_is_held
+-- Without statistics SQLite prefers the ready index, and would look at every claim of the box.
+SELECT 1 FROM postroom_queue INDEXED BY postroom_queue_held
+ WHERE box = :box AND group_id = :group_id AND state = 2 AND available_at > :now
+ LIMIT 1
+
+-- name: end_batch
+-- As above.
+UPDATE postroom_queue INDEXED BY postroom_queue_held SET state = 1, owner = NULL, available_at = NULL
+ WHERE box = :box AND group_id = :group_id AND id > :id AND state = 2
+
 -- name: stale_claims
 SELECT q.id FROM json_each(:claims) c
   CROSS JOIN postroom_queue q ON q.id = json_extract(c.value, '$[0]') AND q.fence = json_extract(c.value, '$[1]')
