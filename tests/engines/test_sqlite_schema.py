@@ -17,7 +17,9 @@ from postroom._stores.sql.engines.sqlite.engine import SqliteEngine
 def objects(path: Path) -> set[str]:
     connection = sqlite3.connect(path)
     try:
-        return {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE name LIKE '%\\_%' ESCAPE '\\'")}
+        return {
+            row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE name LIKE '%\\_%' ESCAPE '\\'")
+        }
     finally:
         connection.close()
 
@@ -161,7 +163,8 @@ def test_views_speak_the_documents_words(url: str, path: Path) -> None:
     inbox_rows = connection.execute("SELECT inbox_name, message_id, status FROM postroom_inbox ORDER BY id").fetchall()
     assert inbox_rows == [("shop", "1", "Processing"), ("shop", "2", "Done")]
     outbox_rows = connection.execute(
-        "SELECT message_id, status, is_processed, retry_count, locked_until IS NOT NULL FROM postroom_outbox ORDER BY id"
+        "SELECT message_id, status, is_processed, retry_count, locked_until IS NOT NULL "
+        "FROM postroom_outbox ORDER BY id"
     ).fetchall()
     assert outbox_rows == [("0", "Failed", 0, 0, 0), ("1", "InProgress", 0, 0, 1), ("2", "Ready", 0, 0, 0)]
     connection.close()

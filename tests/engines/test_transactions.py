@@ -249,12 +249,14 @@ async def test_refuses_a_connection_without_a_transaction(colour: str, path: Pat
 @pytest.mark.req("C-55")
 async def test_refuses_the_wrong_colour(path: Path) -> None:
     url = f"sqlite:///{path}"
-    async with sqlite3_connection(path) as plain, sqlalchemy_session(path) as session:
-        async with postroom.Postroom(url) as room:
+    async with (
+        sqlite3_connection(path) as plain,
+        sqlalchemy_session(path) as session,
+        postroom.Postroom(url) as room,
+    ):
+        for sync_tx in (plain.tx, session.tx):
             with pytest.raises(TransactionRefused, match=r"postroom\.sync\.Postroom"):
-                await room.outbox().enqueue("t", "x", tx=plain.tx)
-            with pytest.raises(TransactionRefused, match=r"postroom\.sync\.Postroom"):
-                await room.outbox().enqueue("t", "x", tx=session.tx)
+                await room.outbox().enqueue("t", "x", tx=sync_tx)
     async with aiosqlite_connection(path) as aio, sqlalchemy_async_session(path) as async_session:
         with postroom_sync.Postroom(url) as sync_room:
             for tx in (aio.tx, async_session.tx):

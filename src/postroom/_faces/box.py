@@ -328,10 +328,11 @@ def _items(messages: Any) -> Sequence[Any]:
 
 
 def _target(owner: UUID, item: Any) -> Target:
+    claim = item.claim if isinstance(item, Message) else item
+    if isinstance(claim, Claim):
+        return claim if claim.owner is owner or claim.owner == owner else claim._replace(owner=owner)
     if isinstance(item, Message):
-        return item.claim._replace(owner=owner) if item.claim else Held(owner, item.message_id, item.source)
-    if isinstance(item, Claim):
-        return item._replace(owner=owner)
+        return Held(owner, item.message_id, item.source)
     if isinstance(item, Key):
         return Held(owner, check.text("message_id", item.message_id), check.text("source", item.source))
     return Held(owner, check.text("message_id", item))

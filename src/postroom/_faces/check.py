@@ -101,10 +101,6 @@ def moment(name: str, value: Any) -> datetime:
         raise ArgumentValueError(f"{name} lies outside of what a datetime in UTC can say") from None
 
 
-def optional_moment(name: str, value: Any) -> datetime | None:
-    return None if value is None else moment(name, value)
-
-
 def digest(value: Any) -> bytes | None:
     if value is None:
         return None
@@ -114,8 +110,6 @@ def digest(value: Any) -> bytes | None:
 
 
 def headers(value: Any) -> Mapping[str, str] | None:
-    if value is None:
-        return None
     if not isinstance(value, Mapping):
         raise _wrong_type("headers", value, "a mapping of str to str")
     for key, item in value.items():
@@ -129,6 +123,12 @@ def headers(value: Any) -> Mapping[str, str] | None:
 def choice(name: str, value: Any, allowed: tuple[str, ...]) -> Any:
     if value not in allowed:
         raise ArgumentValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, not {value!r}")
+    return value
+
+
+def flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise _wrong_type(name, value, "True or False")
     return value
 
 

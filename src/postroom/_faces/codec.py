@@ -19,7 +19,7 @@ def _dump_pydantic(value: Any) -> Any:
     """A pydantic model inside another value."""
     if is_pydantic(value):
         return value.model_dump(mode="json")
-    raise NotImplementedError
+    raise TypeError
 
 
 _encode = msgspec.json.Encoder(enc_hook=_dump_pydantic).encode
@@ -51,6 +51,7 @@ def decode(message: StoredMessage) -> Message[Any]:
     if message.format != "json":
         return message
     try:
-        return message._replace(payload=_decode(message.payload))
+        payload = _decode(message.payload)
     except msgspec.DecodeError:
         return message
+    return message.with_payload(payload)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 
 from postroom._faces import check, codec, typed
@@ -71,23 +71,19 @@ def draft_of(new: NewMessage, box: Box) -> Draft:
         check.text("topic", topic),
         data,
         format_,
-        check.headers(new.headers),
-        check.optional_text("correlation_id", new.correlation_id),
-        check.optional_text("group", group),
-        check.optional_text("collapse_key", collapse_key),
-        check.digest(new.hash),
+        None if new.headers is None else check.headers(new.headers),
+        None if new.correlation_id is None else check.text("correlation_id", new.correlation_id),
+        None if group is None else check.text("group", group),
+        None if collapse_key is None else check.text("collapse_key", collapse_key),
+        None if new.hash is None else check.digest(new.hash),
         check.text("hash_algorithm", new.hash_algorithm, longest=32),
-        check.optional_moment("due", new.due),
-        check.optional_moment("expires", new.expires),
-        _lifetime(box, new),
-        check.optional_moment("received_at", received_at),
+        None if new.due is None else check.moment("due", new.due),
+        None if new.expires is None else check.moment("expires", new.expires),
+        box.delivery.lifetime if new.expires is None else None,
+        None if received_at is None else check.moment("received_at", received_at),
         check.choice("on_conflict", new.on_conflict, ON_CONFLICT),
-        new.revive_dead,
+        check.flag("revive_dead", new.revive_dead),
     )
-
-
-def _lifetime(box: Box, new: NewMessage) -> timedelta | None:
-    return box.delivery.lifetime if new.expires is None else None
 
 
 def _key(new: NewMessage, payload: Any, box: Box, *, speaks: bool) -> tuple[str, str]:

@@ -33,6 +33,8 @@ def topic_of(cls: type) -> str:
 
 def is_typed(value: Any) -> bool:
     cls = type(value)
+    if cls.__module__ == "builtins":  # most payloads are: a dict, a str
+        return False
     return is_dataclass(cls) or isinstance(value, msgspec.Struct) or is_pydantic(value)
 
 

@@ -73,7 +73,8 @@ def _settle(event: Event) -> None:
     lost = event.result.count(False)
     if lost:
         _log.warning("%d outcomes came after their lease was lost store=%s box=%s", lost, event.store, event.box.key)
-    dead = sum(kept and s.verdict == "dead" for s, kept in zip(event.given, event.result, strict=True))
+    buried = [index for index, settlement in enumerate(event.given) if settlement.verdict == "dead"]
+    dead = sum(event.result[index] for index in buried)
     if dead:
         _log.error("%d messages are %s store=%s box=%s", dead, _fate(event), event.store, event.box.key)
 

@@ -1,1 +1,22 @@
-"""The command line."""
+"""The command line. The app is put together in `postroom.cli.app`, from one file per command."""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+
+from postroom.errors import PostroomError
+
+
+def main() -> None:
+    """The entry point. Exits with 0, with 1 and one line about what went wrong, or with 2 for a wrong call."""
+    try:
+        from postroom.cli.app import app
+    except ModuleNotFoundError as missing:
+        if (missing.name or "").partition(".")[0] == "postroom":
+            raise
+        sys.exit(f"postroom: the command line needs {missing.name}: pip install 'postroom[cli]'")
+    try:
+        app()
+    except (PostroomError, OSError, sqlite3.Error) as error:  # what a user can mend; the rest is ours, with its trace
+        sys.exit(f"postroom: {error}")

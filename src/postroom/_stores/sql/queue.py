@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
-from uuid import UUID
 
 from postroom._kernel.line import claimable_front
 from postroom._kernel.policy import EXPIRED, cause_of_death
@@ -92,7 +91,9 @@ class QueuePrograms:
         receipts: list[Receipt] = []
         for id_, draft in enumerate(drafts, first):
             if id_ in new:
-                superseded = yield from self._collapse(box, id_, draft, before=id_)
+                superseded: tuple[int, ...] = ()
+                if draft.collapse_key is not None:
+                    superseded = yield from self._collapse(box, id_, draft, before=id_)
                 receipt = Receipt(ReceiptStatus.NEW, id_, draft.source, draft.message_id, State.WAITING, superseded)
             else:
                 receipt = yield from self._meet(box, id_, draft, now)
@@ -277,7 +278,9 @@ class QueuePrograms:
                 room = ask.limit - len(taken) - len(round_)
                 if room == 0:
                     break
-                if row[rows.ID] not in round_:
+                if row[rows.LINE] is None and self._cause_of_death(box, row, now) is None:
+                    round_[row[rows.ID]] = row
+                elif row[rows.ID] not in round_:
                     front = yield from self._front(box, row, groups, now, room)
                     round_.update((member[rows.ID], member) for member in front)
             if round_:
@@ -298,13 +301,10 @@ class QueuePrograms:
         return (yield Statement("candidates_on_topics", {"box": box.key, "limit": limit, "topics": topics}))
 
     def _front(self, box: Box, row: Row, groups: set[str], now: Any, limit: int) -> Program[list[Row]]:
-        """What can be claimed at a candidate: itself, or the front of its group. The dead are buried on the way."""
+        """What can be claimed at a candidate that is not simply free: the front of its group, or nothing."""
         group = row[rows.LINE]
         if group is None:
-            cause = self._cause_of_death(box, row, now)
-            if cause is None:
-                return [row]
-            yield from self.bury(box, row[rows.ID], None, cause)
+            yield from self.bury(box, row[rows.ID], None, self._cause_of_death(box, row, now) or EXPIRED)
             return []
         front: list[Row] = []
         if group not in groups:  # `groups` are those that this very claim holds
@@ -354,32 +354,26 @@ class QueuePrograms:
 
     def settle(self, box: Box, settlements: Sequence[Settlement]) -> Program[list[bool]]:
         now = yield from self.moment()
-        claims = yield from self._claims(box, settlements)
         kept = [False] * len(settlements)
-        done: list[int] = []
-        give_back: list[int] = []
+        done: list[tuple[int, Claim]] = []
+        give_back: list[tuple[int, Claim]] = []
         for index, settlement in enumerate(settlements):
-            if claims[index] is not None:
-                (done if settlement.verdict == "done" else give_back).append(index)
+            claim = settlement.target
+            if isinstance(claim, Held):
+                claim = yield from self._named(box, claim)
+            if claim is not None:
+                (done if settlement.verdict == "done" else give_back).append((index, claim))
         # What is not a success comes first, from the back: it ends the batches of its groups, so that a success
         # further behind in the same line no longer holds. Giving a whole batch back then keeps every item.
-        for index in sorted(give_back, key=lambda index: -claims[index].id):  # type: ignore[union-attr]
-            kept[index] = yield from self._give_back(box, claims[index], settlements[index], now)
-        completed = yield from self._complete(box, [claims[index] for index in done], now)
-        for index in done:
-            claim = claims[index]
-            if claim is not None and claim.id in completed:
-                kept[index] = True
-                completed.discard(claim.id)  # the same claim given twice settles once
+        for index, claim in sorted(give_back, key=lambda item: -item[1].id):
+            kept[index] = yield from self._give_back(box, claim, settlements[index], now)
+        if done:
+            completed = yield from self._complete(box, [claim for _, claim in done], now)
+            for index, claim in done:
+                if claim.id in completed:
+                    kept[index] = True
+                    completed.discard(claim.id)  # the same claim given twice settles once
         return kept
-
-    def _claims(self, box: Box, settlements: Sequence[Settlement]) -> Program[list[Claim | None]]:
-        """The claim that each settlement speaks of; a bare message id means the claim that its owner holds now."""
-        claims: list[Claim | None] = []
-        for settlement in settlements:
-            target = settlement.target
-            claims.append((yield from self._named(box, target)) if isinstance(target, Held) else target)
-        return claims
 
     def _named(self, box: Box, held: Held) -> Program[Claim | None]:
         found = yield Statement(
@@ -392,9 +386,8 @@ class QueuePrograms:
                 return Claim(id_, held.owner, fence, _UNKNOWN)
         return None
 
-    def _give_back(self, box: Box, claim: Claim | None, settlement: Settlement, now: Any) -> Program[bool]:
+    def _give_back(self, box: Box, claim: Claim, settlement: Settlement, now: Any) -> Program[bool]:
         """Retry, release or dead."""
-        assert claim is not None  # noqa: S101 - for the type checker: the caller left these out
         found = yield Statement("hold", _proof(box, claim))
         if not found:
             return False
@@ -420,14 +413,11 @@ class QueuePrograms:
         yield Statement("wait", {"id": id_, "attempt": attempt, "at": at, "error": error})
         yield from self.promote(box, [group])
 
-    def _complete(self, box: Box, claims: Sequence[Claim | None], now: Any) -> Program[set[int]]:
+    def _complete(self, box: Box, claims: Sequence[Claim], now: Any) -> Program[set[int]]:
         """Successes, all of one owner in one go; answers the ids that were settled."""
-        by_owner: dict[UUID, dict[int, Claim]] = {}
-        for claim in claims:
-            if claim is not None:
-                by_owner.setdefault(claim.owner, {})[claim.id] = claim
         settled: set[int] = set()
-        for owner, held in by_owner.items():
+        for owner in {claim.owner.int: claim.owner for claim in claims}.values():
+            held = {claim.id: claim for claim in claims if claim.owner is owner or claim.owner == owner}
             parameters = {
                 "box": box.key,
                 "owner": str(owner),
@@ -559,11 +549,12 @@ def _proof(box: Box, claim: Claim) -> dict[str, Any]:
 
 def _batches_of_distinct_keys(drafts: Sequence[Draft]) -> Iterator[Sequence[Draft]]:
     """Runs in which no key stands twice, so that a batch insert decides as one by one would."""
-    start, keys = 0, set[Key]()
+    start, keys = 0, set[tuple[str, str]]()
     for index, draft in enumerate(drafts):
-        if draft.key in keys:
+        key = (draft.message_id, draft.source)
+        if key in keys:
             yield drafts[start:index]
             start, keys = index, set()
-        keys.add(draft.key)
+        keys.add(key)
     if start < len(drafts):
         yield drafts[start:]

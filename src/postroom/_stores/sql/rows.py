@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -66,36 +65,33 @@ def message_row(engine: Engine, box: Box, id_: int, draft: Draft, expires: Any, 
 def message_of(engine: Engine, row: tuple[Any, ...], claim: Claim | None = None) -> StoredMessage:
     """A row of a view as a message; `claim` where the row was read before it was claimed."""
     moment = engine.moment
-    state, attempt, deliveries = STATES[row[17]], row[18], row[19]
+    state, deliveries = STATES[row[STATE]], row[DELIVERIES]
     if claim is not None:
         state, deliveries = State.CLAIMED, deliveries + 1
     elif state is State.CLAIMED:
         claim = Claim(row[ID], UUID(row[OWNER]), row[FENCE], moment(row[AVAILABLE_AT]))
-    first_seen: datetime = moment(row[14])
-    return Message(
-        row[ID],
-        row[1],
-        row[2],
-        row[3],
-        row[4],
-        row[5],
-        json.loads(row[6]) if row[6] else {},
-        row[7],
-        row[8],
-        row[9],
-        row[10],
-        None if row[11] is None else moment(row[11]),
-        None if row[12] is None else moment(row[12]),
-        None if row[13] is None else moment(row[13]),
-        first_seen,
-        first_seen if row[15] == row[14] else moment(row[15]),
-        row[16],
-        state,
-        attempt,
-        deliveries,
-        row[20],
-        claim,
-        None if row[24] is None else moment(row[24]),
-        None if row[25] is None else UUID(row[25]),
-        None if row[26] is None else Ending(row[26]),
+    first_seen = moment(row[14])
+    completed_at, completed_by, ending = row[24:27]
+    # The columns stand in the order of Message's fields. Its constructor would cost as much again as all of this.
+    return tuple.__new__(
+        Message,
+        (
+            *row[:6],
+            json.loads(row[6]) if row[6] else {},
+            *row[7:11],
+            None if row[11] is None else moment(row[11]),
+            None if row[12] is None else moment(row[12]),
+            None if row[13] is None else moment(row[13]),
+            first_seen,
+            first_seen if row[15] == row[14] else moment(row[15]),
+            row[16],
+            state,
+            row[18],
+            deliveries,
+            row[20],
+            claim,
+            None if completed_at is None else moment(completed_at),
+            None if completed_by is None else UUID(completed_by),
+            None if ending is None else Ending(ending),
+        ),
     )

@@ -1,0 +1,116 @@
+"""Typed messages: dataclasses, msgspec Structs and pydantic models speak for themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import pydantic
+import pytest
+
+from postroom import ArgumentTypeError, ArgumentValueError, NewMessage, topic
+from tests.support import settled
+
+USER = UUID("11111111-2222-3333-4444-555555555555")
+
+
+@dataclass
+class Plain:
+    name: str
+    at: datetime
+
+
+@topic("user.moved")
+@dataclass
+class Moved:
+    user: UUID
+    city: str
+
+    def group_id(self) -> UUID:
+        return self.user
+
+    def collapse_key(self) -> str:
+        return f"moved:{self.user}"
+
+
+class Paid(msgspec.Struct):
+    deduplication_id: str
+    amount: int
+    received_at: datetime | None = None
+
+
+class Mail(pydantic.BaseModel):
+    external_id: str
+    to: str
+
+
+@pytest.mark.req("RHI-014", "RHI-107", "RHI-121")
+async def test_a_dataclass_alone_is_a_message(room: Any) -> None:
+    inbox = room.inbox("shop")
+    receipt = await settled(inbox.enqueue(Plain("x", datetime(2030, 1, 1, tzinfo=UTC))))
+    message = await settled(inbox.get(receipt.message_id))
+    assert (message.topic, message.source) == ("Plain", "shop")
+    assert UUID(message.message_id)
+    assert message.payload == {"name": "x", "at": "2030-01-01T00:00:00Z"}
+
+
+@pytest.mark.req("RHI-114", "RHI-115", "RHI-118", "RHI-004", "C-45")
+async def test_topic_group_and_collapse_key_come_from_the_type(room: Any) -> None:
+    inbox = room.inbox("moves", order="fifo")
+    first, second = await settled(inbox.enqueue_many([Moved(USER, "Rome"), Moved(USER, "Oslo")]))
+    assert second.superseded == (first.id,)
+    [message] = [m for m in await settled(inbox.find()) if m.id == second.id]
+    assert (message.topic, message.group, message.collapse_key) == ("user.moved", str(USER), f"moved:{USER}")
+
+
+@pytest.mark.req("RHI-116", "RHI-120", "RHI-122", "C-12")
+async def test_the_key_comes_from_the_type(room: Any) -> None:
+    inbox = room.inbox()
+    when = datetime(2020, 1, 1, tzinfo=UTC)
+    receipt = await settled(inbox.enqueue(Paid("evt_1", 5, when)))
+    assert (receipt.source, receipt.message_id) == ("inbox", "evt_1")
+    assert not (await settled(inbox.enqueue(Paid("evt_1", 6)))).is_new
+    assert (await settled(inbox.get("evt_1"))).received_at == when
+    assert (await settled(inbox.enqueue(Mail(external_id="7", to="a@b")))).message_id == "7"
+    assert (await settled(inbox.get("7"))).payload == {"external_id": "7", "to": "a@b"}
+
+
+async def test_arguments_win_over_the_type(room: Any) -> None:
+    receipt = await settled(
+        room.inbox().enqueue("paid", Paid("evt_1", 5), source="stripe", message_id="other", group="g")
+    )
+    assert (receipt.source, receipt.message_id) == ("stripe", "other")
+
+
+async def test_models_inside_other_values(room: Any) -> None:
+    receipt = await settled(room.outbox().enqueue("t", {"mails": [Mail(external_id="1", to="x")]}))
+    message = await settled(room.outbox().get(receipt.message_id))
+    assert message.payload == {"mails": [{"external_id": "1", "to": "x"}]}
+
+
+@pytest.mark.req("RHI-115", "RHI-170")
+async def test_a_fifo_box_needs_a_group(room: Any) -> None:
+    inbox = room.inbox("moves", order="fifo")
+    for call in (
+        lambda: inbox.enqueue(Paid("1", 5)),
+        lambda: inbox.enqueue("t", "p", source="s", message_id="m"),
+        lambda: inbox.enqueue_many([NewMessage("t", "p", source="s", message_id="m")]),
+    ):
+        with pytest.raises(ArgumentValueError, match="FIFO"):
+            await settled(call())
+
+
+async def test_an_inbox_needs_a_key(room: Any) -> None:
+    with pytest.raises(ArgumentTypeError, match="message_id is None"):
+        await settled(room.inbox().enqueue("t", {"a": 1}, source="s"))
+    with pytest.raises(ArgumentTypeError, match="source is None"):
+        await settled(room.inbox().enqueue("t", {"a": 1}, message_id="m"))
+
+
+@pytest.mark.parametrize("name", ["", "x" * 256])
+def test_a_topic_is_checked_where_it_is_declared(name: str) -> None:
+    with pytest.raises(ArgumentValueError, match="topic"):
+        topic(name)

@@ -1,0 +1,100 @@
+"""The kernel's values and rules."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import postroom
+from postroom import OwnerToken
+from postroom._kernel.clock import from_microseconds, to_microseconds
+from postroom._kernel.states import TRANSITIONS, State, documented_name
+from postroom.spi import claimable_front, is_in_line
+
+KERNEL = Path(postroom.__file__).parent / "_kernel"
+
+
+def test_the_kernel_imports_only_the_standard_library_and_itself() -> None:
+    for file in KERNEL.glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            for name in names:
+                known = name.split(".")[0] in sys.stdlib_module_names or name.startswith("postroom._kernel")
+                assert known, f"{file.name} imports {name}"
+
+
+def test_engines_are_named_only_in_their_folders() -> None:
+    """What differs between engines is data; no code asks which engine it runs on."""
+    package = KERNEL.parent
+    allowed = {"_connect.py", "sqlite.py", "callers.py"}  # the composition root, the driver, and its words of refusal
+    for file in package.rglob("*.py"):
+        if "engines" in file.parts or "cli" in file.parts or file.name in allowed:
+            continue
+        code = ast.unparse(ast.parse(file.read_text()))
+        strings = {
+            n.value for n in ast.walk(ast.parse(code)) if isinstance(n, ast.Constant) and isinstance(n.value, str)
+        }
+        assert not {text for text in strings if text in {"sqlite", "postgres", "postgresql", "mysql", "redis"}}, file
+
+
+@pytest.mark.req("IBX-API-31", "C-06")
+def test_every_state_has_its_ways_out_and_its_names() -> None:
+    assert set(TRANSITIONS) == set(State)
+    assert TRANSITIONS[State.DONE] == frozenset()
+    assert {documented_name(state, "inbox") for state in State} == {"Seen", "Processing", "Done", "Dead"}
+    assert documented_name(State.CLAIMED, "outbox") == "InProgress"
+
+
+@pytest.mark.req("IBX-API-29")
+def test_an_owner_token_is_a_uuid_of_its_own_type() -> None:
+    token = OwnerToken.new()
+    assert isinstance(token, OwnerToken)
+    assert token.int != 0
+    assert OwnerToken.new() != token
+    assert type(OwnerToken(str(token))) is OwnerToken
+
+
+@pytest.mark.parametrize(
+    "moment", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z", "2030-01-01T01:02:03.456789Z"]
+)
+def test_microseconds_are_exact(moment: str) -> None:
+    aware = datetime.fromisoformat(moment)
+    assert from_microseconds(to_microseconds(aware)) == aware
+
+
+class Place(NamedTuple):
+    id: int
+    state: State = State.WAITING
+    available_at: int | None = None
+    fence: int = 0
+
+
+NOW = 100
+
+
+@pytest.mark.req("C-46")
+class TestLine:
+    def test_the_front_is_what_is_ready(self) -> None:
+        line = [Place(1, available_at=50), Place(2), Place(3), Place(4)]
+        assert [place.id for place in claimable_front(line, NOW, 3)] == [1, 2, 3]
+
+    def test_a_retry_ahead_holds_those_behind(self) -> None:
+        assert claimable_front([Place(1, available_at=150, fence=1), Place(2)], NOW, 10) == []
+
+    def test_a_due_time_ahead_holds_nobody(self) -> None:
+        not_due = Place(1, available_at=150)
+        assert not is_in_line(not_due, NOW)
+        assert [place.id for place in claimable_front([not_due, Place(2)], NOW, 10)] == [2]
+
+    def test_a_dead_member_blocks(self) -> None:
+        assert [p.id for p in claimable_front([Place(1), Place(2, State.DEAD), Place(3)], NOW, 10)] == [1]
+
+    def test_a_passed_lease_is_taken_over_in_order(self) -> None:
+        line = [Place(1, State.CLAIMED, 90, 1), Place(2, State.CLAIMED, 90, 1), Place(3)]
+        assert [place.id for place in claimable_front(line, NOW, 10)] == [1, 2, 3]
