@@ -249,7 +249,7 @@ async def test_an_empty_last_error_is_none(room: Any) -> None:
 
 async def test_other_arguments(room: Any) -> None:
     outbox = room.outbox()
-    for call, what in (
+    calls: list[tuple[Callable[[], Any], str]] = [
         (lambda: outbox.enqueue("t", "p", hash="text"), "hash"),
         (lambda: outbox.enqueue("t", "p", headers=[("a", "b")]), "headers"),
         (lambda: outbox.enqueue("t", "p", headers={"a": 1}), "headers"),
@@ -268,7 +268,8 @@ async def test_other_arguments(room: Any) -> None:
         (lambda: outbox.purge(older_than=HOUR), "older_than"),
         (lambda: outbox.purge("nonsense", older_than=HOUR), "state"),
         (lambda: outbox.replay(["not an id"]), "message id"),
-    ):
+    ]
+    for call, what in calls:
         with pytest.raises((ArgumentTypeError, ArgumentValueError), match=what):
             await settled(call())
     assert await stored(room) == 0
