@@ -358,9 +358,8 @@ class QueuePrograms:
         done: list[tuple[int, Claim]] = []
         give_back: list[tuple[int, Claim]] = []
         for index, settlement in enumerate(settlements):
-            claim = settlement.target
-            if isinstance(claim, Held):
-                claim = yield from self._named(box, claim)
+            target = settlement.target
+            claim: Claim | None = (yield from self._named(box, target)) if isinstance(target, Held) else target
             if claim is not None:
                 (done if settlement.verdict == "done" else give_back).append((index, claim))
         # What is not a success comes first, from the back: it ends the batches of its groups, so that a success

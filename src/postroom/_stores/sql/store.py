@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from postroom._kernel.program import Async, Program, Sync, call, verb
+from postroom._stores.coalesced import Coalescer
 from postroom._stores.sql.drivers.base import Driver
 from postroom._stores.sql.keys import KeyPrograms
 from postroom._stores.sql.queue import QueuePrograms
@@ -63,7 +64,7 @@ class SqlVerbs:
         return (yield call(self._driver.transact, partial(program, *args), write=False))
 
     @verb
-    def put(self, box: Box, drafts: Sequence[Draft], *, tx: Any = None) -> Program[list[Receipt]]:
+    def _put(self, box: Box, drafts: Sequence[Draft], *, tx: Any = None) -> Program[list[Receipt]]:
         return (yield from self._transact(self._queue.put, box, drafts, tx=tx))
 
     @verb
@@ -125,8 +126,19 @@ class SqlVerbs:
 
 
 class SqlStore(SqlVerbs, Async):
-    """For async code."""
+    """For async code, where many tasks may put at the same time."""
+
+    def __init__(self, driver: Driver, *, deploy_schema: bool = False, durable: bool = True) -> None:
+        super().__init__(driver, deploy_schema=deploy_schema, durable=durable)
+        self._coalescer = Coalescer(self._put)
+
+    @verb
+    def put(self, box: Box, drafts: Sequence[Draft], *, tx: Any = None) -> Program[list[Receipt]]:
+        step = call(self._coalescer.put, box, drafts) if tx is None else call(self._put, box, drafts, tx=tx)
+        return (yield step)
 
 
 class SyncSqlStore(SqlVerbs, Sync):
     """For sync code."""
+
+    put = SqlVerbs._put  # noqa: SLF001 - the same, under its public name

@@ -1,0 +1,88 @@
+"""Concurrent puts share a transaction.
+
+While one put is under way, those that come meanwhile wait together and go as one. Nobody waits for a timer: a lone put
+starts at once. Each caller gets its own receipts, after its own commit; and where a shared put fails, each is tried
+alone, so that one caller's error stays its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
+
+from postroom.spi import Box, Draft, Receipt
+
+MOST_DRAFTS = 1000
+
+Put = Callable[[Box, Sequence[Draft]], Awaitable[list[Receipt]]]
+
+
+class _Waiting(NamedTuple):
+    box: Box
+    drafts: Sequence[Draft]
+    receipts: asyncio.Future[list[Receipt]]
+
+
+class Coalescer:
+    """Wraps a store's own put."""
+
+    def __init__(self, put: Put) -> None:
+        self._put = put
+        self._waiting: deque[_Waiting] = deque()
+        self._flusher: asyncio.Task[None] | None = None
+
+    async def put(self, box: Box, drafts: Sequence[Draft]) -> list[Receipt]:
+        loop = asyncio.get_running_loop()
+        if self._flusher is not None and self._flusher.get_loop() is not loop:
+            return await self._put(box, drafts)  # another loop's flusher cannot be waited for
+        waiting = _Waiting(box, drafts, loop.create_future())
+        self._waiting.append(waiting)
+        if self._flusher is None:
+            self._flusher = loop.create_task(self._flush())
+        return await waiting.receipts
+
+    async def _flush(self) -> None:
+        try:
+            while self._waiting:
+                await self._together(self._take())
+        finally:
+            self._flusher = None
+            for left in self._waiting:  # only if the loop is closing under us
+                left.receipts.cancel()
+            self._waiting.clear()
+
+    def _take(self) -> list[_Waiting]:
+        """Those at the front that share a box, up to a fair size."""
+        batch = [self._waiting.popleft()]
+        size = len(batch[0].drafts)
+        while self._waiting and self._waiting[0].box == batch[0].box:
+            size += len(self._waiting[0].drafts)
+            if size > MOST_DRAFTS:
+                break
+            batch.append(self._waiting.popleft())
+        return batch
+
+    async def _together(self, batch: list[_Waiting]) -> None:
+        drafts = [draft for waiting in batch for draft in waiting.drafts]
+        try:
+            receipts = iter(await self._put(batch[0].box, drafts))
+        except Exception as error:  # noqa: BLE001 - it is given to whoever it belongs to
+            if len(batch) == 1:
+                _answer(batch[0], error)
+            else:
+                for waiting in batch:
+                    await self._together([waiting])
+            return
+        for waiting in batch:
+            _answer(waiting, [next(receipts) for _ in waiting.drafts])
+
+
+def _answer(waiting: _Waiting, answer: list[Receipt] | Exception) -> None:
+    if waiting.receipts.done():  # its caller has gone
+        return
+    if isinstance(answer, Exception):
+        waiting.receipts.set_exception(answer)
+    else:
+        waiting.receipts.set_result(answer)

@@ -1,0 +1,90 @@
+"""Concurrent puts share transactions, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from postroom import Postroom, State
+from postroom.spi import Box, Draft, ReceiptStatus
+
+BOX = Box("inbox", "inbox")
+BAD = Draft("s", "bad", "t", object())  # type: ignore[arg-type] # refused by the database only
+
+
+class CountingRoom(Postroom):
+    """Counts the transactions that puts take."""
+
+    def count(self) -> int:
+        return self._transactions
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url, deploy_schema=True)
+        self._transactions = 0
+        coalescer = self.store.store._coalescer
+        put = coalescer._put
+
+        async def counted(*args: object) -> object:
+            self._transactions += 1
+            return await put(*args)
+
+        coalescer._put = counted
+
+
+@pytest.fixture
+async def room(tmp_path: Path) -> AsyncIterator[CountingRoom]:
+    async with CountingRoom(f"sqlite:///{tmp_path}/room.db") as room:
+        yield room
+
+
+async def test_a_lone_put_is_a_transaction_of_its_own(room: CountingRoom) -> None:
+    for number in range(3):
+        await room.inbox().enqueue("t", "p", source="s", message_id=str(number))
+    assert room.count() == 3
+
+
+async def test_concurrent_puts_share_transactions(room: CountingRoom) -> None:
+    receipts = await asyncio.gather(
+        *(room.inbox().enqueue("t", n, source="s", message_id=str(n % 50)) for n in range(100))
+    )
+    assert room.count() <= 3
+    assert sum(receipt.is_new for receipt in receipts) == 50
+    assert [receipt.message_id for receipt in receipts] == [str(n % 50) for n in range(100)]
+    assert (await room.inbox().counts())[State.WAITING] == 50
+
+
+async def test_boxes_do_not_mix(room: CountingRoom) -> None:
+    await asyncio.gather(*(room.inbox(str(n % 2)).enqueue("t", n, source="s", message_id=str(n)) for n in range(20)))
+    assert [m.payload for m in await room.inbox("0").find()] == list(range(0, 20, 2))
+    assert [m.payload for m in await room.inbox("1").find()] == list(range(1, 20, 2))
+
+
+async def test_one_callers_error_stays_its_own(room: CountingRoom) -> None:
+    drafts = [Draft("s", str(n), "t", "p") for n in range(5)]
+    answers: list[Any] = await asyncio.gather(
+        *(room.store.put(BOX, [draft]) for draft in (*drafts[:3], BAD, *drafts[3:])), return_exceptions=True
+    )
+    assert isinstance(answers[3], sqlite3.Error)
+    assert all(answer[0].status is ReceiptStatus.NEW for answer in answers[:3] + answers[4:])
+    assert (await room.inbox().counts())[State.WAITING] == 5
+
+
+async def test_a_cancelled_caller_does_not_stop_the_others(room: CountingRoom) -> None:
+    tasks = [asyncio.create_task(room.inbox().enqueue("t", n, source="s", message_id=str(n))) for n in range(10)]
+    await asyncio.sleep(0)
+    tasks[4].cancel()
+    answers = await asyncio.gather(*tasks, return_exceptions=True)
+    assert isinstance(answers[4], asyncio.CancelledError)
+    assert sum(getattr(answer, "is_new", False) for answer in answers) == 9
+
+
+async def test_many_drafts_are_cut_into_fair_pieces(room: CountingRoom) -> None:
+    batches = [[Draft("s", f"{b}-{n}", "t", "p") for n in range(600)] for b in range(3)]
+    answers = await asyncio.gather(*(room.store.put(BOX, batch) for batch in batches))
+    assert [len(answer) for answer in answers] == [600, 600, 600]
+    assert room.count() == 3
