@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import signal
+from collections.abc import Callable, Sequence
+from datetime import timedelta
 from types import TracebackType
-from typing import Any, ClassVar, Self, Unpack
+from typing import Any, ClassVar, Self, TypeVar, Unpack
 
 from postroom._connect import Colour, observe, open_store
+from postroom._faces import check
 from postroom._faces.inbox import Inbox, SyncInbox
 from postroom._faces.options import BoxOptions, make_box
 from postroom._faces.outbox import Outbox, SyncOutbox
 from postroom._kernel.clock import Clock
-from postroom._kernel.observer import Observer
+from postroom._kernel.observer import Event, Observer
 from postroom._kernel.policy import Box
 from postroom._kernel.program import Async, Program, Sync, call, verb
 from postroom._kernel.states import BoxKind
+from postroom._runtime.janitor import Cleaned, Cleaning, Janitor
+from postroom._runtime.supervisor import BoxHealth, Supervisor
 from postroom._stores import journal
 from postroom.errors import ArgumentValueError, FeatureMissing
 from postroom.spi import Features, Schema
+
+H = TypeVar("H", bound=Callable[[], Any])
 
 
 class RoomVerbs:
@@ -87,25 +95,122 @@ class RoomVerbs:
 
 
 class Postroom(RoomVerbs, Async):
-    """A database with boxes in it, for async code."""
+    """A database with boxes in it, and the workers that handle their messages, for async code."""
 
     _colour = "async"
 
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        store: Any = None,
+        prefix: str = "postroom_",
+        deploy_schema: bool = False,
+        observers: Sequence[Observer] = (),
+        clock: Clock | None = None,
+        cleaning: Cleaning | None = None,
+        shutdown_timeout: timedelta = timedelta(seconds=30),
+    ) -> None:
+        """As for sync code; and how to clean up, and how long a stop waits for handlers."""
+        super().__init__(
+            url,
+            store=store,
+            prefix=prefix,
+            deploy_schema=deploy_schema,
+            observers=(*observers, self._wake),
+            clock=clock,
+        )
+        self._janitor = Janitor(cleaning or Cleaning())
+        self._supervisor = Supervisor(
+            self.store, self._janitor, shutdown_timeout=check.duration("shutdown_timeout", shutdown_timeout, zero=True)
+        )
+
+    def _wake(self, event: Event) -> None:
+        self._supervisor.wake(event)
+
     def inbox(self, name: str = "inbox", **options: Unpack[BoxOptions]) -> Inbox:
         inbox: Inbox = self._make("inbox", name, options, Inbox)
+        inbox.supervisor = self._supervisor
         return inbox
 
     def outbox(self, name: str = "outbox", **options: Unpack[BoxOptions]) -> Outbox:
         outbox: Outbox = self._make("outbox", name, options, Outbox)
+        outbox.supervisor = self._supervisor
         return outbox
 
+    # -- the life of its workers ---------------------------------------------------------------------------------
+
+    def on_start(self, hook: H) -> H:
+        """Call this function, plain or async, when the room starts: in the order in which they were given."""
+        self._supervisor.on_start.append(hook)
+        return hook
+
+    def on_stop(self, hook: H) -> H:
+        """Call this function when the room has stopped: in reverse order."""
+        self._supervisor.on_stop.append(hook)
+        return hook
+
+    @property
+    def is_running(self) -> bool:
+        return self._supervisor.is_running
+
+    async def start(self) -> None:
+        """Start a worker for every box that has handlers. A room without handlers only writes, and starts none."""
+        await self._supervisor.start(self.boxes)
+
+    async def stop(self) -> None:
+        """Claim no more, let handlers end, give back the rest. The room can be started again."""
+        await self._supervisor.stop()
+
+    def run(self) -> None:
+        """Start, and go on until SIGINT or SIGTERM; then stop and close. For a process of its own."""
+        asyncio.run(self._run_until_told())
+
+    async def _run_until_told(self) -> None:
+        told = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, told.set)
+        async with self:
+            await told.wait()
+
+    def health(self) -> dict[str, BoxHealth]:
+        """How each running box is doing, by kind and name."""
+        return self._supervisor.health()
+
+    async def is_ready(self) -> bool:
+        """Whether the store answers, the schema fits and every started worker runs."""
+        try:
+            for face in self.boxes[:1] or [self.inbox()]:
+                await face.find(limit=1)
+        except Exception:  # noqa: BLE001 - whatever it is, the room is not ready
+            return False
+        return all(box.running and box.last_error is None for box in self.health().values())
+
+    async def cleanup(self, *names: str) -> dict[str, Cleaned]:
+        """Reap and purge once, as the boxes' policies say: all boxes, or those of these names."""
+        chosen = [face for face in self.boxes if not names or face.name in names]
+        return {face.box.key: await self._janitor.clean(face) for face in chosen}
+
+    async def drain(self) -> int:
+        """Handle all that is ready now and return: for tests and scripts. Answers how many messages were claimed."""
+        return await self._supervisor.drain(self.boxes)
+
+    @property
+    def boxes(self) -> list[Any]:
+        return [face for face, _ in self._boxes.values()]
+
     async def __aenter__(self) -> Self:
+        await self.start()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
+        try:
+            await self.stop()
+        finally:
+            await self.close()
 
 
 class SyncPostroom(RoomVerbs, Sync):

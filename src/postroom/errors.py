@@ -8,6 +8,8 @@
     ├── TransactionRefused         also a ValueError: the `tx` cannot carry this write
     ├── FeatureMissing             the store does not offer what was asked for
     ├── ExtraMissing               also an ImportError: an optional package is not installed
+    ├── HandlerExists              also a ValueError: a topic has one handler per box
+    ├── Undecodable                also a ValueError: a payload is not what its handler takes
     ├── RoomClosed                 also a RuntimeError
     └── SchemaError
         ├── SchemaMissing          the tables are not there
@@ -54,6 +56,14 @@ class FeatureMissing(PostroomError):
 
 class ExtraMissing(PostroomError, ImportError):
     """An optional package is not installed."""
+
+
+class HandlerExists(PostroomError, ValueError):
+    """This topic has a handler in this box already."""
+
+
+class Undecodable(PostroomError, ValueError):
+    """A payload cannot be decoded to the type that its handler takes."""
 
 
 class RoomClosed(PostroomError, RuntimeError):

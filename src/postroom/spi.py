@@ -13,6 +13,7 @@ Run `postroom.testing.conformance` against your store: see the store authors' gu
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -68,6 +69,8 @@ __all__ = [
     "Store",
     "StoredMessage",
     "SystemClock",
+    "Transactor",
+    "Turner",
     "claimable_front",
     "is_in_line",
 ]
@@ -128,6 +131,23 @@ class KeyStore(Protocol):
         self, box: Box, keys: Sequence[Key], mark: Mark, *, error: str | None = None, tx: Any = None
     ) -> list[bool]:
         """Move messages without a claim; a lease on them ends. True where something changed."""
+
+
+@runtime_checkable
+class Turner(Protocol):
+    """Stores that can settle and claim in one transaction. Without it, a worker does one after the other."""
+
+    async def turn(
+        self, box: Box, settlements: Sequence[Settlement], ask: Ask
+    ) -> tuple[Settled, list[StoredMessage]]: ...
+
+
+@runtime_checkable
+class Transactor(Protocol):
+    """Stores with `features.transactional`: they open transactions for handlers."""
+
+    def transaction(self) -> AbstractAsyncContextManager[Any]:
+        """A transaction that can be passed as `tx`: committed at the end, rolled back on an error."""
 
 
 @runtime_checkable

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from functools import cached_property
+from typing import Any, TypeVar
 from uuid import UUID
 
 from postroom._faces import check, codec
 from postroom._faces.drafts import MISSING, NewMessage, draft_of
+from postroom._faces.handlers import Handlers
 from postroom._kernel.message import Claim, Key, Message, OnConflict, Receipt
 from postroom._kernel.policy import Box
 from postroom._kernel.program import Program, call, verb
@@ -26,6 +28,8 @@ from postroom.errors import (
 DEFAULT_LEASE_SECONDS = 30
 DEFAULT_BATCH_SIZE = 50
 PURGE_BATCH = 1000
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 Claimed = Message[Any] | Claim | Key | str
 """How a claimed message is named: by itself, by its claim, by its key, or by its bare message id."""
@@ -316,6 +320,56 @@ class BoxVerbs:
         if older_than is None and target is not State.DONE:
             raise ArgumentTypeError(f"purging {target} messages needs older_than, such as timedelta(days=30)")
         return [(target, keeping.retention if older_than is None else older_than)]
+
+
+class Working:
+    """What a box for async code has besides: handlers, and a worker that calls them."""
+
+    box: Box
+    _store: Any
+    supervisor: Any
+    """Set by the room."""
+    claimed_topics: frozenset[str] | None = None
+    """Which topics the worker claims; None is any."""
+
+    @cached_property
+    def handlers(self) -> Handlers:
+        return Handlers(self.box, self._store.features)
+
+    def handler(
+        self,
+        topic: Any,
+        *,
+        batch: int | None = None,
+        concurrency: int | None = None,
+        transactional: bool = False,
+        timeout: timedelta | None = None,
+    ) -> Callable[[F], F]:
+        """Register a function, plain or async, or an object with a `handle` method, for a topic or a message type.
+
+        It gets the message, or with `batch` a list of messages; with `transactional` also the open transaction, which
+        commits with the completion. None means success; an Outcome is obeyed; an exception is a failed attempt.
+        """
+
+        def register(function: F) -> F:
+            self.handlers.add(
+                topic, function, batch=batch, concurrency=concurrency, transactional=transactional, timeout=timeout
+            )
+            return function
+
+        return register
+
+    @property
+    def is_running(self) -> bool:
+        return bool(self.supervisor.runs(self.box.key))
+
+    async def start(self) -> None:
+        """Start this box's worker alone."""
+        await self.supervisor.start_box(self)
+
+    async def stop(self) -> None:
+        """Stop this box's worker alone, gracefully."""
+        await self.supervisor.stop_box(self.box.key)
 
 
 def _items(messages: Any) -> Sequence[Any]:

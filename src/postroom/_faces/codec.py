@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 
 from postroom._faces.check import check_encodable
 from postroom._kernel.message import Format, Message, StoredMessage
-from postroom.errors import ArgumentTypeError
+from postroom.errors import ArgumentTypeError, Undecodable
 
 
 def is_pydantic(value: Any) -> bool:
@@ -55,3 +56,30 @@ def decode(message: StoredMessage) -> Message[Any]:
     except msgspec.DecodeError:
         return message
     return message.with_payload(payload)
+
+
+def decode_as(message: StoredMessage, payload_type: Any) -> Message[Any]:
+    """The payload as a handler wants it: as a type of its own, or plain where it named none."""
+    if payload_type is None:
+        return decode(message)
+    if message.format != "json" and payload_type is type(message.payload):
+        return message
+    try:
+        return message.with_payload(_decoder(payload_type)(message.payload))
+    except ValueError as error:  # msgspec's and pydantic's errors are ValueErrors
+        name = getattr(payload_type, "__name__", str(payload_type))
+        raise Undecodable(f"the payload is not a {name} ({_where(error)})") from None
+
+
+@lru_cache(maxsize=512)
+def _decoder(payload_type: Any) -> Any:
+    if hasattr(payload_type, "model_validate_json"):
+        return payload_type.model_validate_json
+    return msgspec.json.Decoder(payload_type).decode
+
+
+def _where(error: ValueError) -> str:
+    """What is wrong, without the values: pydantic's own text quotes them."""
+    if hasattr(error, "errors"):
+        return "; ".join(f"{'.'.join(map(str, item['loc'])) or 'payload'}: {item['type']}" for item in error.errors())
+    return str(error)

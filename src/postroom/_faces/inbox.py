@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from postroom._faces import check
-from postroom._faces.box import BoxVerbs, Claimed
+from postroom._faces.box import BoxVerbs, Claimed, Working
 from postroom._kernel.message import Draft, Key
 from postroom._kernel.program import Async, Program, Sync, call, verb
 from postroom._kernel.queries import Filter
@@ -74,7 +74,7 @@ def _key(message_id: Any, source: Any) -> Key:
     return Key(check.text("source", source), check.text("message_id", message_id))
 
 
-class Inbox(InboxVerbs, Async):
+class Inbox(InboxVerbs, Working, Async):
     """An inbox for async code. `room.inbox()` makes one."""
 
 

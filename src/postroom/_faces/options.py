@@ -7,9 +7,9 @@ from typing import Any, Literal, TypedDict
 
 from postroom._faces import check
 from postroom._kernel.backoff import Backoff
-from postroom._kernel.policy import DEFAULT_RETENTION, Box, Delivery, Keeping, Order
+from postroom._kernel.policy import DEFAULT_RETENTION, Box, Delivery, Keeping, Order, Work
 from postroom._kernel.states import BoxKind
-from postroom.errors import ArgumentTypeError, FeatureMissing
+from postroom.errors import ArgumentTypeError, ArgumentValueError, FeatureMissing
 from postroom.spi import Features
 
 
@@ -29,6 +29,15 @@ class BoxOptions(TypedDict, total=False):
     dead_retention: timedelta | None
     on_success: Literal["keep", "delete"]
     dead_letter: Literal["keep", "discard"]
+    batch_size: int
+    lease_seconds: float
+    lease_renewal: bool
+    concurrency: int
+    poll_interval: timedelta
+    max_poll_interval: timedelta
+    handler_timeout: timedelta | None
+    on_unhandled: Literal["abandon", "release", "dead"]
+    on_undecodable: Literal["failed", "dead"]
 
 
 def make_box(kind: BoxKind, name: Any, features: Features, options: BoxOptions) -> Box:
@@ -46,6 +55,7 @@ def make_box(kind: BoxKind, name: Any, features: Features, options: BoxOptions) 
         Order(order == "fifo", check.choice("on_dead", options.get("on_dead", "unblock"), ("unblock", "block"))),
         _delivery(options),
         _keeping(kind, options),
+        _work(options),
     )
 
 
@@ -73,4 +83,22 @@ def _keeping(kind: BoxKind, options: BoxOptions) -> Keeping:
         check.optional_duration("dead_retention", options.get("dead_retention"), zero=True),
         check.choice("on_success", options.get("on_success", "keep"), ("keep", "delete")),
         check.choice("dead_letter", options.get("dead_letter", "keep"), ("keep", "discard")),
+    )
+
+
+def _work(options: BoxOptions) -> Work:
+    default = Work()
+    shortest = check.duration("poll_interval", options.get("poll_interval", default.idle[0]))
+    longest = check.duration("max_poll_interval", options.get("max_poll_interval", max(shortest, default.idle[1])))
+    if longest < shortest:
+        raise ArgumentValueError(f"max_poll_interval ({longest}) must not be shorter than poll_interval ({shortest})")
+    return Work(
+        check.count("batch_size", options.get("batch_size", default.batch_size), most=10_000),
+        check.lease(options.get("lease_seconds", default.lease.total_seconds())),
+        check.flag("lease_renewal", options.get("lease_renewal", default.renew)),
+        check.count("concurrency", options.get("concurrency", default.concurrency)),
+        (shortest, longest),
+        check.optional_duration("handler_timeout", options.get("handler_timeout")),
+        check.choice("on_unhandled", options.get("on_unhandled", default.on_unhandled), ("abandon", "release", "dead")),
+        check.choice("on_undecodable", options.get("on_undecodable", default.on_undecodable), ("failed", "dead")),
     )

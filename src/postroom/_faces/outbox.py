@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
-from postroom._faces.box import BoxVerbs, Claimed
+from postroom._faces.box import BoxVerbs, Claimed, Working
 from postroom._kernel.program import Async, Program, Sync, verb
 
 
@@ -19,7 +19,7 @@ class OutboxVerbs(BoxVerbs):
         return (yield from self._fail(owner, messages, error, tx))
 
 
-class Outbox(OutboxVerbs, Async):
+class Outbox(OutboxVerbs, Working, Async):
     """An outbox for async code. `room.outbox()` makes one."""
 
 

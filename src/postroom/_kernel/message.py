@@ -33,6 +33,15 @@ class Claim(NamedTuple):
     until: datetime
 
 
+class Lease:
+    """Whether a claim still holds, as far as its worker knows. Shared with the handler while it works."""
+
+    __slots__ = ("lost",)
+
+    def __init__(self) -> None:
+        self.lost = False
+
+
 class Draft(NamedTuple):
     """A message on its way into a store. Already checked and encoded: a store trusts it."""
 
@@ -97,10 +106,20 @@ class Message(NamedTuple, Generic[T]):
     completed_by: UUID | None
     ending: Ending | None
     """How it came to be done."""
+    lease: Lease | None = None
+    """In a handler: the lease under which it works."""
 
     @property
     def key(self) -> Key:
         return Key(self.source, self.message_id)
+
+    @property
+    def lease_lost(self) -> bool:
+        """In a handler: True once the lease could not be renewed. Stop then; another worker may have the message."""
+        return self.lease is not None and self.lease.lost
+
+    def under(self, lease: Lease) -> Message[T]:
+        return tuple.__new__(Message, (*self[:-1], lease))
 
     def with_payload(self, payload: P) -> Message[P]:
         # What `_replace` does, without its cost: this runs for every message that is claimed.

@@ -55,6 +55,25 @@ class Keeping:
 
 
 @dataclass(frozen=True, slots=True)
+class Work:
+    """How a worker goes about it."""
+
+    batch_size: int = 50
+    """Messages claimed at once."""
+    lease: timedelta = timedelta(seconds=30)
+    renew: bool = True
+    """Whether leases are renewed at half of their time while messages are in hand."""
+    concurrency: int = 1
+    """Handlers that run at the same time in one process."""
+    idle: tuple[timedelta, timedelta] = (timedelta(seconds=0.5), timedelta(seconds=5))
+    """The first and the longest pause between polls that find nothing."""
+    handler_timeout: timedelta | None = None
+    on_unhandled: Literal["abandon", "release", "dead"] = "abandon"
+    """What becomes of a message whose topic has no handler here."""
+    on_undecodable: Literal["failed", "dead"] = "failed"
+
+
+@dataclass(frozen=True, slots=True)
 class Box:
     """A named queue in a store, with its policies."""
 
@@ -63,6 +82,7 @@ class Box:
     order: Order = Order()
     delivery: Delivery = field(default_factory=Delivery)
     keeping: Keeping = Keeping()
+    work: Work = Work()
     key: str = field(init=False)
     """Kind and name in one text: how stores tell boxes apart."""
 

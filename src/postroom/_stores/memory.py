@@ -614,4 +614,5 @@ def _message(entry: Entry) -> StoredMessage:
         entry.completed_at,
         entry.completed_by,
         entry.ending,
+        None,
     )

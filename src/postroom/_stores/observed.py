@@ -25,6 +25,7 @@ from postroom.spi import (
     Settlement,
     Sighting,
     StoredMessage,
+    Turner,
 )
 
 _log = logging.getLogger("postroom")
@@ -47,13 +48,15 @@ class ObservedVerbs:
             error = raised
             raise
         finally:
-            event = Event(name, self.name, box, given, result, error, time.perf_counter() - started)
-            for observer in self._observers:
-                try:
-                    observer(event)
-                except Exception:  # noqa: BLE001 - an observer must not break what it watches
-                    _log.exception("an observer failed on %s", name)
+            self._tell(Event(name, self.name, box, given, result, error, time.perf_counter() - started))
         return result
+
+    def _tell(self, event: Event) -> None:
+        for observer in self._observers:
+            try:
+                observer(event)
+            except Exception:  # noqa: BLE001 - an observer must not break what it watches
+                _log.exception("an observer failed on %s", event.verb)
 
     @verb
     def put(self, box: Box, drafts: Sequence[Draft], *, tx: Any = None) -> Program[list[Receipt]]:
@@ -66,6 +69,27 @@ class ObservedVerbs:
     @verb
     def settle(self, box: Box, settlements: Sequence[Settlement], *, tx: Any = None) -> Program[list[bool]]:
         return (yield from self._watch("settle", box, settlements, call(self.store.settle, box, settlements, tx=tx)))
+
+    @verb
+    def turn(
+        self, box: Box, settlements: Sequence[Settlement], ask: Ask
+    ) -> Program[tuple[list[bool], list[StoredMessage]]]:
+        """Settle and claim; in one transaction where the store can. Observers see the two verbs."""
+        settled: list[bool] = []
+        if settlements and isinstance(self.store, Turner):
+            started = time.perf_counter()
+            settled, messages = yield call(self.store.turn, box, settlements, ask)
+            seconds = time.perf_counter() - started
+            self._tell(Event("settle", self.name, box, settlements, settled, None, seconds))
+            self._tell(Event("claim", self.name, box, ask, messages, None, seconds))
+            return settled, messages
+        if settlements:
+            step = call(self.store.settle, box, settlements, tx=None)
+            settled = yield from self._watch("settle", box, settlements, step)
+        return settled, (yield from self._watch("claim", box, ask, call(self.store.claim, box, ask, tx=None)))
+
+    def transaction(self) -> Any:
+        return self.store.transaction()
 
     @verb
     def renew(self, box: Box, claims: Sequence[Claim], lease: timedelta) -> Program[list[bool]]:

@@ -13,9 +13,10 @@ def main() -> None:
     try:
         from postroom.cli.app import app
     except ModuleNotFoundError as missing:
-        if (missing.name or "").partition(".")[0] == "postroom":
+        package = (missing.name or "").partition(".")[0]
+        if package == "postroom":
             raise
-        sys.exit(f"postroom: the command line needs {missing.name}: pip install 'postroom[cli]'")
+        sys.exit(f"postroom: the command line needs {package}: pip install 'postroom[cli]'")
     try:
         app()
     except (PostroomError, OSError, sqlite3.Error) as error:  # what a user can mend; the rest is ours, with its trace

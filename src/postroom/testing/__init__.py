@@ -6,5 +6,6 @@
 from __future__ import annotations
 
 from postroom.testing.clock import FrozenClock
+from postroom.testing.colour import as_async
 
-__all__ = ["FrozenClock"]
+__all__ = ["FrozenClock", "as_async"]

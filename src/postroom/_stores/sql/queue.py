@@ -350,6 +350,13 @@ class QueuePrograms:
             yield from self.bury(box, id_, group, EXPIRED)
         return Reaped(len(late), len(expired))
 
+    def turn(
+        self, box: Box, settlements: Sequence[Settlement], ask: Ask
+    ) -> Program[tuple[list[bool], list[StoredMessage]]]:
+        """Settle, then claim: a worker's round in one transaction."""
+        settled = yield from self.settle(box, settlements)
+        return settled, (yield from self.claim(box, ask))
+
     # -- settle --------------------------------------------------------------------------------------------------
 
     def settle(self, box: Box, settlements: Sequence[Settlement]) -> Program[list[bool]]:

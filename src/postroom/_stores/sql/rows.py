@@ -93,5 +93,6 @@ def message_of(engine: Engine, row: tuple[Any, ...], claim: Claim | None = None)
             None if completed_at is None else moment(completed_at),
             None if completed_by is None else UUID(completed_by),
             None if ending is None else Ending(ending),
+            None,
         ),
     )

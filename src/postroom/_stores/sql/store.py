@@ -76,6 +76,16 @@ class SqlVerbs:
         return (yield from self._transact(self._queue.settle, box, settlements, tx=tx))
 
     @verb
+    def turn(
+        self, box: Box, settlements: Sequence[Settlement], ask: Ask
+    ) -> Program[tuple[list[bool], list[StoredMessage]]]:
+        return (yield from self._transact(self._queue.turn, box, settlements, ask))
+
+    def transaction(self) -> Any:
+        """A transaction of the store's own kind, to be passed as `tx`."""
+        return self._driver.transaction()
+
+    @verb
     def renew(self, box: Box, claims: Sequence[Claim], lease: timedelta) -> Program[list[bool]]:
         return (yield from self._transact(self._queue.renew, box, claims, lease))
 

@@ -25,4 +25,7 @@ class Driver(Protocol):
         which is never committed here. All of the program happens, or nothing of it.
         """
 
+    def transaction(self) -> Any:
+        """A context manager: an open transaction on a connection of its own, committed at the end."""
+
     def close(self) -> Any: ...

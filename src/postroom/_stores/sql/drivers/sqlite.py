@@ -10,8 +10,8 @@ import asyncio
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -174,6 +174,17 @@ class Sqlite3Driver(SqliteVerbs, Sync):
             self._connection, self._process = connect(self.path), os.getpid()
         return self._connection
 
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        self._check_open()
+        connection = connect(self.path)
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            yield connection
+            connection.execute("COMMIT")
+        finally:
+            connection.close()
+
     def close(self) -> None:
         with self._lock:
             self._closed = True
@@ -188,6 +199,7 @@ class AiosqliteDriver(SqliteVerbs, Async):
     def __init__(self, path: str, *, engine: SqliteEngine | None = None, clock: Clock | None = None) -> None:
         super().__init__(path, engine=engine, clock=clock)
         self._connection: aiosqlite.Connection | None = None
+        self._spare: list[aiosqlite.Connection] = []
         self._opening = asyncio.Lock()
         self._process = 0
 
@@ -208,22 +220,45 @@ class AiosqliteDriver(SqliteVerbs, Async):
         visit: Any = connection._execute  # noqa: SLF001
         return await visit(self._run_on, connection._conn, _Quiet(program), callers=callers, write=write)  # noqa: SLF001
 
+    def _connect(self) -> aiosqlite.Connection:
+        pending: aiosqlite.Connection = _import_aiosqlite().connect(self.path)
+        pending._connector = lambda: connect(self.path)  # noqa: SLF001 - opened in its thread, in our way
+        pending._thread.daemon = True  # noqa: SLF001 - a forgotten close() must not keep a script from ending
+        return pending
+
     def _own(self) -> Program[aiosqlite.Connection]:
         yield call(self._opening.acquire)
         try:
             if self._connection is None or self._process != os.getpid():
-                pending = _import_aiosqlite().connect(self.path)
-                pending._connector = lambda: connect(self.path)  # noqa: SLF001 - opened in its thread, in our way
-                pending._thread.daemon = True  # noqa: SLF001 - a forgotten close() must not keep a script from ending
-                self._connection = yield call(pending.__aenter__)
+                self._connection = yield call(self._connect().__aenter__)
                 self._process = os.getpid()
             return self._connection
         finally:
             self._opening.release()
 
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[aiosqlite.Connection]:
+        """On a connection of its own: the store's goes on claiming meanwhile."""
+        self._check_open()
+        connection = self._spare.pop() if self._spare else await self._connect().__aenter__()
+        try:
+            await connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+                await connection.commit()
+            except BaseException:
+                await connection.rollback()
+                raise
+        except BaseException:
+            await connection.close()
+            raise
+        self._spare.append(connection)
+
     @verb
     def close(self) -> Program[None]:
         self._closed = True
+        while self._spare:
+            yield call(self._spare.pop().close)
         connection, self._connection = self._connection, None
         if connection is not None and self._process == os.getpid():
             yield call(connection.close)

@@ -1,0 +1,1 @@
+"""Measurements of speed, beside raw limits in the same run. Not part of the package."""

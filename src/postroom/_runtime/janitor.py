@@ -1,0 +1,82 @@
+"""The janitor: frees passed leases, and deletes what is older than its box keeps it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import Any, NamedTuple
+
+from postroom._kernel.states import State
+from postroom._runtime.service import Service
+
+
+class Cleaned(NamedTuple):
+    """What a cleanup did in one box."""
+
+    reaped: int
+    """Leases freed and messages buried because they expired."""
+    done: int
+    """Done messages deleted."""
+    dead: int
+    """Dead letters deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaning:
+    """How often, and how much at once."""
+
+    interval: timedelta = timedelta(minutes=5)
+    reap_interval: timedelta = timedelta(seconds=30)
+    batch_size: int = 1000
+    restart_delay: timedelta = timedelta(seconds=30)
+    automatic: bool = True
+    """Whether it starts with the room; otherwise call `room.cleanup()`, here or on another host."""
+
+
+class Janitor:
+    """Cleans the boxes of a room: one task per box and duty, each with its interval."""
+
+    def __init__(self, cleaning: Cleaning) -> None:
+        self._cleaning = cleaning
+        self._services: list[Service] = []
+
+    def start(self, boxes: Iterable[Any]) -> None:
+        if not self._cleaning.automatic:
+            return
+        for box in boxes:
+            self._add(f"reap {box.box.key}", box.reap, self._cleaning.reap_interval)
+            for state in _purged_states(box):
+                self._add(f"purge {state} {box.box.key}", partial(self._purge, box, state), self._cleaning.interval)
+        for service in self._services:
+            service.start()
+
+    def _add(self, name: str, duty: Callable[[], Awaitable[Any]], interval: timedelta) -> None:
+        async def forever() -> None:
+            while True:
+                await asyncio.sleep(interval.total_seconds())
+                await duty()
+
+        delay = self._cleaning.restart_delay.total_seconds()
+        self._services.append(Service(name, forever, restart_delay=delay))
+
+    async def _purge(self, box: Any, state: State) -> int:
+        keeping = box.box.keeping
+        age = keeping.retention if state is State.DONE else keeping.dead_retention
+        return int(await box.purge(state, older_than=age, batch_size=self._cleaning.batch_size))
+
+    async def clean(self, box: Any) -> Cleaned:
+        """Every duty once, until nothing is left to do."""
+        reaped = await box.reap()
+        purged = {state: await self._purge(box, state) for state in _purged_states(box)}
+        return Cleaned(sum(reaped), purged[State.DONE], purged.get(State.DEAD, 0))
+
+    async def stop(self) -> None:
+        await asyncio.gather(*(service.cancel() for service in self._services))
+        self._services = []
+
+
+def _purged_states(box: Any) -> list[State]:
+    return [State.DONE] if box.box.keeping.dead_retention is None else [State.DONE, State.DEAD]

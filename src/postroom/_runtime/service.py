@@ -1,0 +1,51 @@
+"""A duty that runs in the background until it is stopped, and is started again if it fails."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+_log = logging.getLogger("postroom")
+
+
+class Service:
+    """Runs a coroutine function as a task."""
+
+    def __init__(self, name: str, duty: Callable[[], Awaitable[None]], *, restart_delay: float = 30.0) -> None:
+        self.name = name
+        self._duty = duty
+        self._restart_delay = restart_delay
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_running(self) -> bool:
+        return self._task is not None and not self._task.done()
+
+    def start(self) -> None:
+        if not self.is_running:
+            self._task = asyncio.create_task(self._run(), name=self.name)
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._duty()
+            except Exception:  # noqa: BLE001 - a duty that fails is tried again
+                _log.exception("%s failed; it starts again in %.1f s", self.name, self._restart_delay)
+                await asyncio.sleep(self._restart_delay)
+            else:
+                return
+
+    async def ends_within(self, seconds: float) -> bool:
+        """Whether the duty ended by itself in time."""
+        if self._task is None:
+            return True
+        done, _ = await asyncio.wait([self._task], timeout=seconds)
+        return bool(done)
+
+    async def cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task

@@ -1,0 +1,160 @@
+"""The supervisor: starts and stops the pumps and the janitor of a room, and the hooks around them."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from postroom._kernel.observer import Event
+from postroom._runtime.janitor import Janitor
+from postroom._runtime.pump import Pump
+from postroom._runtime.service import Service
+
+_log = logging.getLogger("postroom")
+
+Hook = Callable[[], Any]
+
+_WAKING = {"put", "replay", "mark"}
+
+
+class BoxHealth(NamedTuple):
+    """How the pump of a box is doing."""
+
+    running: bool
+    in_hand: int
+    claimed: int
+    """Messages claimed since it started."""
+    last_error: str | None
+    """The type of what the store raised, if its last turn failed."""
+
+
+class _Running(NamedTuple):
+    pump: Pump
+    service: Service
+
+
+class Supervisor:
+    """One per room. Starting what runs, and stopping what does not, is safe and does nothing."""
+
+    def __init__(self, store: Any, janitor: Janitor, *, shutdown_timeout: timedelta) -> None:
+        self._store = store
+        self._janitor = janitor
+        self._patience = shutdown_timeout.total_seconds()
+        self._running: dict[str, _Running] = {}
+        self._change = asyncio.Lock()
+        self._started = False
+        self.on_start: list[Hook] = []
+        self.on_stop: list[Hook] = []
+
+    @property
+    def is_running(self) -> bool:
+        return self._started
+
+    async def start(self, boxes: Iterable[Any]) -> None:
+        """Hooks in their order, then a pump for every box that has handlers. A failing hook undoes the start."""
+        async with self._change:
+            if self._started:
+                return
+            boxes = list(boxes)
+            working = [box for box in boxes if len(box.handlers)]
+            begun = 0
+            try:
+                for hook in self.on_start:
+                    begun += 1
+                    await _call(hook)
+            except BaseException:
+                await self._stop_hooks(begun)
+                raise
+            for box in working:
+                self._start_pump(box)
+            if working:
+                self._janitor.start(boxes)
+            self._started = True
+
+    def _start_pump(self, box: Any) -> None:
+        pump = Pump(self._store, box.box, box.handlers, topics=box.claimed_topics)
+        service = Service(f"pump {box.box.key}", pump.run, restart_delay=1.0)
+        self._running[box.box.key] = _Running(pump, service)
+        service.start()
+
+    async def start_box(self, box: Any) -> None:
+        async with self._change:
+            if box.box.key not in self._running and len(box.handlers):
+                self._start_pump(box)
+
+    async def stop_box(self, key: str) -> None:
+        async with self._change:
+            await self._stop_pumps([key])
+
+    async def stop(self) -> None:
+        """Pumps, gracefully; then the janitor; then hooks, in reverse. Errors of hooks are logged."""
+        async with self._change:
+            await self._stop_pumps(list(self._running))
+            await self._janitor.stop()
+            if self._started:
+                self._started = False
+                await self._stop_hooks(len(self.on_start))
+
+    async def _stop_pumps(self, keys: list[str]) -> None:
+        stopping = [self._running.pop(key) for key in keys if key in self._running]
+        for pump, _ in stopping:
+            pump.stop()
+        await asyncio.gather(*(self._end(pump, service) for pump, service in stopping))
+
+    async def _end(self, pump: Pump, service: Service) -> None:
+        try:
+            if not await service.ends_within(self._patience):
+                _log.warning("%s did not end in %.0f s: its messages are given back", service.name, self._patience)
+        finally:
+            await service.cancel()
+            try:
+                await pump.release_all()
+            except Exception:  # noqa: BLE001 - their leases end by themselves
+                _log.exception("%s could not give its messages back", service.name)
+
+    async def _stop_hooks(self, begun: int) -> None:
+        # A hook on stop belongs to what was begun: it runs even where its counterpart on start failed.
+        hooks = self.on_stop if begun == len(self.on_start) else self.on_stop[:begun]
+        for hook in reversed(hooks):
+            try:
+                await _call(hook)
+            except Exception:  # noqa: BLE001 - the others must run too
+                _log.exception("a hook failed on stop")
+
+    def wake(self, event: Event) -> None:
+        """An observer: what this process puts, its pumps need not wait for."""
+        running = self._running.get(event.box.key)
+        if running is not None and event.error is None and event.verb in _WAKING:
+            running.pump.wake()
+
+    def runs(self, key: str) -> bool:
+        return key in self._running and self._running[key].service.is_running
+
+    def health(self) -> dict[str, BoxHealth]:
+        return {
+            key: BoxHealth(service.is_running, pump.in_hand, pump.handled, pump.last_error)
+            for key, (pump, service) in self._running.items()
+        }
+
+    async def drain(self, boxes: Iterable[Any]) -> int:
+        """Handle all that is ready now, without starting anything; answers how many."""
+        total = 0
+        while True:
+            counts = [
+                await Pump(self._store, box.box, box.handlers, topics=box.claimed_topics).drain()
+                for box in boxes
+                if len(box.handlers)
+            ]
+            total += sum(counts)
+            if not any(counts):
+                return total
+
+
+async def _call(hook: Hook) -> None:
+    result = hook()
+    if inspect.isawaitable(result):
+        await result

@@ -1,0 +1,73 @@
+"""The caller's transaction, for stores with `features.transactional`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+import pytest
+
+from postroom.spi import Ask, Draft, Filter, Key, Settlement, State, Store
+from postroom.testing.conformance.base import ALICE, LEASE, SOURCE, OpenBox, Suite, claim_of, draft, needs, seconds
+
+Transaction = Callable[[], AbstractAsyncContextManager[Any]]
+"""Begins a transaction of the application's own: it commits at the end, and rolls back on an error."""
+
+
+class Changed(Exception):
+    """The application changed its mind."""
+
+
+class TransactionConformance(Suite):
+    """These need one more fixture, `transaction`: a `Transaction` on the database of the store."""
+
+    @pytest.fixture
+    def begin(self, store: Store, transaction: Transaction | None) -> Transaction:
+        needs(store.features.transactional, "transactional")
+        if transaction is None:
+            pytest.skip("write the fixture `transaction` to prove that this store joins a caller's transaction")
+        return transaction
+
+    @pytest.mark.req("OBX-003", "C-55")
+    async def test_what_is_put_commits_with_the_caller(self, open_box: OpenBox, begin: Transaction) -> None:
+        box = open_box("outbox")
+        await box.find()  # the schema is there
+        async with begin() as tx:
+            [receipt] = await box.store.put(box.box, [draft("1")], tx=tx)
+            assert receipt.is_new
+            assert await box.find() == [], "it can be seen before the caller has committed"
+        assert len(await box.find()) == 1
+
+    @pytest.mark.req("OBX-003", "C-55")
+    async def test_every_verb_rolls_back_with_the_caller(self, open_box: OpenBox, begin: Transaction) -> None:
+        box = open_box()
+        await box.bury(draft("dead"))
+        await box.put(draft("claimed"))
+        claimed = await box.take()
+        await box.put(draft("waiting"))
+        before = await box.find()
+
+        async def change(tx: Any) -> None:
+            await box.store.put(box.box, [draft("new"), draft("waiting", payload="changed")], tx=tx)
+            await box.store.settle(box.box, [Settlement.done(claim_of(claimed))], tx=tx)
+            await box.store.replay(box.box, Filter(), tx=tx)
+            await box.store.record(box.box, [Draft(SOURCE, "seen")], tx=tx)
+            await box.store.mark(box.box, [Key(SOURCE, "dead")], "processed", tx=tx)
+            assert await box.store.claim(box.box, Ask(ALICE, seconds(LEASE), 10), tx=tx)
+            raise Changed
+
+        with pytest.raises(Changed):
+            async with begin() as tx:
+                await change(tx)
+        assert await box.find() == before
+
+    @pytest.mark.req("OBX-003", "C-55")
+    async def test_a_settlement_commits_with_the_caller(self, open_box: OpenBox, begin: Transaction) -> None:
+        box = open_box()
+        await box.put(draft("1"))
+        message = await box.take()
+        async with begin() as tx:
+            assert list(await box.store.settle(box.box, [Settlement.done(claim_of(message))], tx=tx)) == [True]
+            assert await box.state("1") is State.CLAIMED
+        assert await box.state("1") is State.DONE

@@ -1,0 +1,190 @@
+"""The public surface: what is exported, in both colours, and what an import costs. A change here concerns users."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import inspect
+import subprocess
+import sys
+from importlib.resources import files
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+import postroom
+from postroom import sync
+from postroom._kernel.program import Async, Sync, verb
+
+SURFACE = {
+    "postroom": """
+        Postroom Inbox Outbox
+        NewMessage Message Receipt ReceiptStatus Key State Ending topic
+        OwnerToken Claim Reaped Outcome Backoff
+        Event Observer
+        PostroomError AmbiguousMessageId ArgumentTypeError ArgumentValueError ExtraMissing FeatureMissing
+        MessageNotFound RoomClosed SchemaError SchemaMissing SchemaOutdated SchemaTooNew TransactionRefused
+    """,
+    "postroom.sync": "Postroom Inbox Outbox",
+    "postroom.spi": """
+        Store QueueStore KeyStore Schema Features Clock SystemClock
+        Box Order Delivery Keeping Draft Format Ask Settlement Held Filter Purge Mark Key
+        Receipt ReceiptStatus Message StoredMessage Claim Settled Reaped Sighting Counts State Ending
+        TRANSITIONS is_in_line claimable_front
+    """,
+    "postroom.testing": "FrozenClock as_async",
+}
+
+ROOM = "close inbox migrate outbox schema_script"
+BOX = """
+    enqueue enqueue_many claim ack abandon release fail renew reap get find dead_letters counts replay purge
+"""
+INBOX = BOX + "already_processed is_processed mark_processing mark_processed mark_dead"
+
+TWINS = [(postroom.Postroom, sync.Postroom), (postroom.Inbox, sync.Inbox), (postroom.Outbox, sync.Outbox)]
+
+
+def verbs(face: type) -> dict[str, Any]:
+    """The public methods of a class as plain functions: what a `verb` wraps, or the method itself."""
+    found: dict[str, Any] = {name: inspect.getattr_static(face, name) for name in dir(face) if not name.startswith("_")}
+    return {
+        name: getattr(value, "__wrapped__", value)
+        for name, value in found.items()
+        if isinstance(value, verb) or inspect.isfunction(value)
+    }
+
+
+@pytest.mark.parametrize("module", SURFACE)
+def test_what_is_exported(module: str) -> None:
+    assert sorted(importlib.import_module(module).__all__) == sorted(SURFACE[module].split())
+
+
+@pytest.mark.parametrize("module", SURFACE)
+def test_what_is_exported_is_there(module: str) -> None:
+    loaded = importlib.import_module(module)
+    assert [name for name in loaded.__all__ if getattr(loaded, name, None) is None] == []
+
+
+@pytest.mark.parametrize(
+    ("face", "expected"), [(postroom.Postroom, ROOM), (postroom.Inbox, INBOX), (postroom.Outbox, BOX)]
+)
+def test_the_verbs_of_a_face(face: type, expected: str) -> None:
+    assert sorted(verbs(face)) == sorted(expected.split())
+
+
+@pytest.mark.parametrize(("face", "twin"), TWINS, ids=lambda face: face.__name__)
+def test_sync_twins_have_the_same_verbs_and_signatures(face: type, twin: type) -> None:
+    assert issubclass(face, Async)
+    assert issubclass(twin, Sync)
+    assert list(verbs(face)) == list(verbs(twin))
+    for name, function in verbs(face).items():
+        ours, theirs = inspect.signature(function), inspect.signature(verbs(twin)[name])
+        assert list(ours.parameters.values()) == list(theirs.parameters.values()), name
+    assert inspect.signature(face) == inspect.signature(twin)
+
+
+async def test_a_verb_has_the_colour_of_its_face() -> None:
+    receipt = sync.Postroom("memory://").outbox().enqueue("hello", "world")
+    assert isinstance(receipt, postroom.Receipt)
+    pending = postroom.Postroom("memory://").outbox().enqueue("hello", "world")
+    assert inspect.iscoroutine(pending)
+    assert isinstance(await pending, postroom.Receipt)
+
+
+def test_a_bound_verb_still_shows_its_arguments() -> None:
+    """What help() and editors show."""
+    claim = postroom.Postroom("memory://").inbox().claim
+    assert "lease_seconds" in inspect.signature(claim).parameters
+    assert "Lease up to" in (claim.__doc__ or "")
+
+
+def test_every_public_name_is_documented() -> None:
+    undocumented = [
+        f"{module}.{name}"
+        for module in SURFACE
+        for name in importlib.import_module(module).__all__
+        if inspect.isclass(value := getattr(importlib.import_module(module), name)) and not value.__doc__
+    ]
+    assert undocumented == []
+
+
+@pytest.mark.parametrize("module", ["postroom", "postroom.sync", "postroom.spi", "postroom.testing"])
+def test_an_import_loads_no_optional_package(module: str) -> None:
+    optional = {"sqlalchemy", "aiosqlite", "pydantic", "typer", "rich", "pytest", "hypothesis"}
+    program = f"import sys, {module}; print(*{{name.partition('.')[0] for name in sys.modules}} & {optional})"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split() == []
+
+
+def test_types_are_shipped() -> None:
+    assert files("postroom").joinpath("py.typed").is_file()
+
+
+def test_the_version_is_that_of_the_distribution() -> None:
+    assert postroom.__version__ == importlib.metadata.version("postroom")
+
+
+def test_every_error_is_a_postroom_error() -> None:
+    errors = [getattr(postroom, name) for name in postroom.__all__]
+    found = [error for error in errors if isinstance(error, type) and issubclass(error, Exception)]
+    assert len(found) == 13
+    assert [error for error in found if not issubclass(error, postroom.PostroomError)] == []
+
+
+@pytest.mark.req("C-63")
+@pytest.mark.parametrize(
+    ("error", "builtin"),
+    [
+        (postroom.ArgumentTypeError, TypeError),
+        (postroom.ArgumentValueError, ValueError),
+        (postroom.AmbiguousMessageId, ValueError),
+        (postroom.MessageNotFound, LookupError),
+        (postroom.TransactionRefused, ValueError),
+        (postroom.ExtraMissing, ImportError),
+        (postroom.RoomClosed, RuntimeError),
+    ],
+)
+def test_errors_are_what_python_users_catch(error: type[Exception], builtin: type[Exception]) -> None:
+    assert issubclass(error, builtin)
+
+
+@pytest.mark.req("IBX-API-29")
+def test_an_owner_token_is_a_type_of_its_own_around_a_uuid() -> None:
+    token = postroom.OwnerToken.new()
+    assert isinstance(token, UUID)
+    assert type(token) is postroom.OwnerToken
+    assert token != postroom.OwnerToken.new()
+    assert token.int != 0
+
+
+@pytest.mark.req("IBX-API-28")
+def test_a_message_cannot_be_altered() -> None:
+    room = sync.Postroom("memory://")
+    room.inbox().enqueue("topic", "payload", source="here", message_id="1")
+    message = room.inbox().get("1")
+    fields = {
+        "message_id",
+        "source",
+        "topic",
+        "payload",
+        "hash",
+        "attempt",
+        "first_seen",
+        "last_seen",
+        "due",
+        "last_error",
+    }
+    assert fields <= set(message._fields)
+    with pytest.raises(AttributeError):
+        message.topic = "other"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("name", ["inbox", "outbox"])
+def test_a_box_is_made_once(name: str) -> None:
+    room = postroom.Postroom("memory://")
+    make = getattr(room, name)
+    assert make() is make()
+    assert make("other", max_attempts=3) is make("other")
+    with pytest.raises(postroom.ArgumentValueError, match="other options"):
+        make("other", max_attempts=4)

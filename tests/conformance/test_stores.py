@@ -1,0 +1,131 @@
+"""The public behaviour suite on our own stores: each colour, each driver, and a decorated store."""
+
+from __future__ import annotations
+
+import inspect
+import sqlite3
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiosqlite
+import pytest
+
+from postroom._stores.memory import MemoryStore, SyncMemoryStore
+from postroom._stores.observed import ObservedStore
+from postroom._stores.sql.drivers import sqlite
+from postroom._stores.sql.store import SqlStore, SyncSqlStore
+from postroom.spi import Store
+from postroom.testing import FrozenClock, as_async
+from postroom.testing.conformance import StoreConformance, Suite, Transaction
+
+
+def _memory(_path: Path, clock: FrozenClock) -> Store:
+    return MemoryStore(clock=clock)
+
+
+def _memory_sync(_path: Path, clock: FrozenClock) -> Store:
+    return as_async(SyncMemoryStore(clock=clock))
+
+
+def _sqlite3(path: Path, clock: FrozenClock) -> Store:
+    return as_async(SyncSqlStore(sqlite.Sqlite3Driver(str(path), clock=clock), deploy_schema=True))
+
+
+def _aiosqlite(path: Path, clock: FrozenClock) -> Store:
+    return SqlStore(sqlite.AiosqliteDriver(str(path), clock=clock), deploy_schema=True)
+
+
+def _observed(path: Path, clock: FrozenClock) -> Store:
+    return ObservedStore(_aiosqlite(path, clock), [lambda _event: None])
+
+
+STORES: dict[str, Callable[[Path, FrozenClock], Store]] = {
+    "memory": _memory,
+    "memory-sync": _memory_sync,
+    "sqlite3": _sqlite3,
+    "aiosqlite": _aiosqlite,
+    "observed": _observed,
+}
+
+
+class TestStores(StoreConformance):
+    @pytest.fixture
+    def path(self, tmp_path: Path) -> Path:
+        return tmp_path / "conformance.db"
+
+    @pytest.fixture(autouse=True)
+    def no_wait_for_the_disk(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """These tests are about behaviour, not about power cuts: without fsync they take a third of the time."""
+        connect = sqlite.connect
+
+        def connect_quickly(path: str) -> sqlite3.Connection:
+            connection = connect(path)
+            connection.execute("PRAGMA synchronous = OFF")
+            return connection
+
+        monkeypatch.setattr(sqlite, "connect", connect_quickly)
+
+    @pytest.fixture(params=STORES)
+    def store_name(self, request: pytest.FixtureRequest) -> str:
+        return str(request.param)
+
+    @pytest.fixture
+    async def store(self, store_name: str, path: Path, clock: FrozenClock) -> AsyncIterator[Store]:
+        store = STORES[store_name](path, clock)
+        yield store
+        await store.close()
+
+    @pytest.fixture
+    def transaction(self, store_name: str, path: Path) -> Transaction:
+        return lambda: _begin_sync(path) if store_name == "sqlite3" else _begin_async(path)
+
+
+@asynccontextmanager
+async def _begin_sync(path: Path) -> AsyncIterator[Any]:
+    # The store's verbs run in threads, and this connection goes with them.
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield connection
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+        connection.execute("COMMIT")
+    finally:
+        connection.close()
+
+
+@asynccontextmanager
+async def _begin_async(path: Path) -> AsyncIterator[Any]:
+    async with aiosqlite.connect(path, isolation_level=None) as connection:
+        await connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield connection
+        except BaseException:
+            await connection.execute("ROLLBACK")
+            raise
+        await connection.execute("COMMIT")
+
+
+def test_no_topic_hides_a_test_of_another() -> None:
+    """Topics are joined by inheritance: of two tests with one name, one would never run."""
+    defined = Counter(
+        name
+        for topic in inspect.getmro(StoreConformance)
+        if issubclass(topic, Suite)
+        for name in vars(topic)
+        if name.startswith("test_")
+    )
+    assert defined
+    assert [name for name, count in defined.items() if count > 1] == []
+
+
+def test_a_sync_store_keeps_its_shape() -> None:
+    store = as_async(SyncMemoryStore(name="plain"), threads=False)
+    assert store.name == "plain"
+    assert not store.features.durable
+    assert not hasattr(store, "migrate")

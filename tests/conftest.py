@@ -1,0 +1,105 @@
+"""Which tests prove which requirements: collects the `req` markers of tests that passed.
+
+A full run leaves .build/requirements.json behind, from which tools/requirements.py makes docs/requirements.md. A run of
+some tests leaves the file alone: it would know less than the last one.
+
+Markers travel on the reports, and reports are what pytest-xdist sends to its controller, so that one place collects
+them with and without workers.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tools.requirements import ROOT, known_ids
+
+_PROPERTY = "requirement"
+_STORE_PARAMETERS = ("store", "room", "driver")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Collector(config), "requirements")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """A wrong marker is an error of collection, like a syntax error: so it is told in the same way by every worker."""
+    report = yield
+    items = [item for item in report.result or [] if isinstance(item, pytest.Item)]
+    if wrong := [complaint for item in items for complaint in _complaints(item)]:
+        report.outcome, report.longrepr, report.result = "failed", "\n".join(wrong), []
+    return report
+
+
+def _complaints(item: pytest.Item) -> Iterator[str]:
+    for marker in item.iter_markers("req"):
+        if not marker.args:
+            yield f"{item.nodeid}: the marker req names no requirement"
+        for id_ in marker.args:
+            if id_ not in _known_ids():
+                yield f"{item.nodeid}: there is no requirement {id_!r}"
+
+
+_known_ids = functools.cache(known_ids)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        for id_ in sorted({id_ for marker in item.iter_markers("req") for id_ in marker.args}):
+            item.user_properties.append((_PROPERTY, [id_, item.nodeid.partition("[")[0], _store_of(item)]))
+
+
+def _store_of(item: pytest.Item) -> str | None:
+    """The store that a parametrised test ran on: the value of the parameter `store`, `room` or `driver`."""
+    parameters: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
+    values = (parameters.get(name) for name in _STORE_PARAMETERS)
+    return next((value for value in values if isinstance(value, str)), None)
+
+
+class Collector:
+    """Lives where all reports arrive: in the only process, or in that of xdist's controller."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._proofs: dict[str, dict[str, set[str]]] = {}
+        self._complete = True
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        self._complete = self._complete and not report.failed
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call" and report.passed:
+            named: list[tuple[str, Any]] = list(report.user_properties)
+            for name, value in named:
+                if name == _PROPERTY:
+                    id_, test, store = value
+                    self._proofs.setdefault(id_, {}).setdefault(test, set()).update([store] if store else [])
+
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        finished = exitstatus in {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED} and self._complete
+        stopped = session.shouldstop or session.shouldfail
+        if finished and not stopped and _ran_everything(self._config):
+            file = ROOT / ".build/requirements.json"
+            file.parent.mkdir(exist_ok=True)
+            proofs = {
+                id_: {test: sorted(stores) for test, stores in tests.items()} for id_, tests in self._proofs.items()
+            }
+            file.write_text(json.dumps(proofs, indent=1, sort_keys=True) + "\n", "utf-8")
+
+
+def _ran_everything(config: pytest.Config) -> bool:
+    """Whether nothing narrowed the run: every test path was given, and no option chose among the tests."""
+    options: dict[str, Any] = vars(config.option)
+    narrowing = ("keyword", "markexpr", "lf", "deselect", "ignore", "ignore_glob", "collectonly", "stepwise")
+    if any(options.get(name) for name in narrowing):
+        return False
+    given = {Path(config.invocation_params.dir, argument).resolve() for argument in config.args}
+    return all((config.rootpath / path).resolve() in given for path in config.getini("testpaths"))

@@ -1,0 +1,257 @@
+"""For every program of the SQL stores, a database in which it has a lot to do, and the call that does it.
+
+Everything is fixed: the clock stands still and owners have names, so that the same scenario gives the same database
+each time, in each process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from postroom._kernel.states import BoxKind
+from postroom._stores.sql.store import SyncSqlStore
+from postroom.spi import (
+    Ask,
+    Box,
+    Claim,
+    Delivery,
+    Draft,
+    Filter,
+    Held,
+    Keeping,
+    Key,
+    Order,
+    Purge,
+    Settlement,
+    State,
+    StoredMessage,
+)
+from postroom.testing import FrozenClock
+from tests.crash.stepping import SteppingStore
+
+ALICE, BOB = UUID(int=1), UUID(int=2)
+MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
+FIFO = Order(fifo=True)
+
+
+class Scene(NamedTuple):
+    """What a scenario works with."""
+
+    store: SyncSqlStore
+    box: Box
+    clock: FrozenClock
+
+    def put(self, *ids: str, **options: Any) -> None:
+        self.store.put(self.box, [Draft("shop", id_, "topic", "old", **options) for id_ in ids])
+
+    def claim(self, *, owner: UUID = ALICE, lease: timedelta = HOUR, limit: int = 100) -> list[StoredMessage]:
+        return self.store.claim(self.box, Ask(owner, lease, limit))
+
+    def claims(self, **options: Any) -> dict[str, Claim]:
+        return {message.message_id: message.claim for message in self.claim(**options) if message.claim is not None}
+
+    def settle(self, *settlements: Settlement) -> None:
+        self.store.settle(self.box, settlements)
+
+    def finish(self, *ids: str) -> None:
+        """Put, claim and ack: these messages are done."""
+        self.put(*ids)
+        self.settle(*[Settlement.done(claim) for claim in self.claims().values()])
+
+    def bury(self, *ids: str, **options: Any) -> None:
+        self.put(*ids, **options)
+        self.store.mark(self.box, [Key("shop", id_) for id_ in ids], "dead", error="bad")
+
+
+Prepare = Callable[[Scene], Any]
+Act = Callable[[SyncSqlStore, Box, Any, dict[str, Any]], Any]
+
+
+class Scenario(NamedTuple):
+    """`prepare` makes the database and answers what `act` needs. `act` passes `tx` on, where the verb takes it."""
+
+    name: str
+    prepare: Prepare
+    act: Act
+    order: Order = FIFO
+    delivery: Delivery = Delivery()
+    keeping: Keeping = Keeping()
+    joins_transactions: bool = True
+
+    def box(self, kind: BoxKind) -> Box:
+        return Box(kind, "sweep", self.order, self.delivery, self.keeping)
+
+    def set_up(self, file: Path, kind: BoxKind) -> tuple[Any, FrozenClock]:
+        """Make the database; answers what `act` needs, and the clock as it stands."""
+        clock = FrozenClock()
+        store = SteppingStore(file, clock)
+        store.migrate()
+        given = self.prepare(Scene(store, self.box(kind), clock))
+        store.close()
+        return given, clock
+
+
+def prepare_put(scene: Scene) -> None:
+    scene.put("past its window")
+    scene.clock.advance(2 * HOUR)
+    scene.finish("done")
+    scene.bury("dead", group="d")
+    scene.put("claimed")
+    scene.claim()
+    scene.store.record(scene.box, [Draft("shop", "seen")])
+    scene.put("not due", due=scene.clock.now() + HOUR)
+    scene.put("rival", collapse_key="price")
+
+
+def act_put(store: SyncSqlStore, box: Box, given: None, tx: dict[str, Any]) -> Any:
+    ids = ("new", "past its window", "done", "claimed", "seen", "not due")
+    drafts = [Draft("shop", id_, "topic", "new", hash=b"1") for id_ in ids]
+    drafts += [
+        Draft("shop", "dead", "topic", "new", group="d", revive_dead=True),
+        Draft("shop", "newer", "topic", "new", collapse_key="price"),
+        Draft("shop", "first", "topic", "new", group="g"),
+        Draft("shop", "second", "topic", "new", group="g"),
+        Draft("shop", "first", "topic", "new", group="g", expires=FrozenClock().now() + 100 * HOUR),
+    ]
+    return store.put(box, drafts, **tx)
+
+
+def act_put_much(store: SyncSqlStore, box: Box, given: None, tx: dict[str, Any]) -> Any:
+    """More than SQLite's cache holds: pages go to the disk before the commit."""
+    return store.put(box, [Draft("shop", str(number), "topic", "x" * 5000) for number in range(600)], **tx)
+
+
+def prepare_claim(scene: Scene) -> None:
+    scene.put("expired", expires=scene.clock.now() + MINUTE)
+    scene.put("head", group="waits for a retry")
+    scene.put("tail", group="waits for a retry", due=scene.clock.now() + MINUTE)
+    scene.settle(*[Settlement.retry(claim, delay=HOUR) for claim in scene.claims(limit=2).values()])
+    scene.put("late", "behind", group="had a lease")
+    scene.claim(lease=MINUTE, limit=1)
+    scene.put("free", "also free")
+    scene.put("one", "two", "three", group="g")
+    scene.clock.advance(2 * MINUTE)
+
+
+def prepare_settle(scene: Scene) -> dict[str, Claim]:
+    scene.put("one", "two", "three", group="g")
+    scene.put("four", "five", group="h")
+    scene.put("done", "again", "gone", "given back", "by name", "stale")
+    claims = scene.claims()
+    scene.store.put(scene.box, [Draft("shop", "stale", "topic", "new")])
+    return claims
+
+
+def act_settle(store: SyncSqlStore, box: Box, claims: dict[str, Claim], tx: dict[str, Any]) -> Any:
+    settlements = [
+        Settlement.done(claims["one"]),
+        Settlement.retry(claims["two"], error="bad"),
+        Settlement.done(claims["three"]),
+        Settlement.dead(claims["four"], error="worse"),
+        Settlement.release(claims["five"]),
+        Settlement.done(claims["done"]),
+        Settlement.retry(claims["again"], delay=MINUTE),
+        Settlement.dead(claims["gone"], error="worse"),
+        Settlement.release(claims["given back"], delay=MINUTE),
+        Settlement.done(Held(ALICE, "by name")),
+        Settlement.done(claims["stale"]),
+    ]
+    return store.settle(box, settlements, **tx)
+
+
+def prepare_leases(scene: Scene) -> list[Claim]:
+    scene.put("a", "b")
+    return list(scene.claims().values())
+
+
+def prepare_reap(scene: Scene) -> None:
+    scene.put("late", "later", group="g")
+    scene.claim(lease=MINUTE)
+    scene.put("expired", group="h", expires=scene.clock.now() + MINUTE)
+    scene.put("behind", group="h")
+    scene.clock.advance(2 * MINUTE)
+
+
+def prepare_dead(scene: Scene) -> None:
+    scene.bury("a", "b", group="g", expires=scene.clock.now() + HOUR)
+    scene.bury("c")
+    scene.put("behind", group="g")
+    scene.clock.advance(2 * HOUR)
+
+
+def prepare_finished(scene: Scene) -> None:
+    scene.finish("done", "also done")
+    scene.bury("dead", "also dead", group="g")
+    scene.put("behind", group="g")
+    scene.store.record(scene.box, [Draft("shop", "seen"), Draft("shop", "also seen")])
+    scene.clock.advance(2 * HOUR)
+
+
+def act_purge(state: State) -> Act:
+    return lambda store, box, _given, _tx: store.purge(box, Purge(state, HOUR))
+
+
+def act_record(store: SyncSqlStore, box: Box, given: None, tx: dict[str, Any]) -> Any:
+    ids = ("done", "dead", "seen", "behind", "new")
+    return store.record(box, [Draft("shop", id_, hash=b"1") for id_ in ids], **tx)
+
+
+def act_mark(mark: Any) -> Act:
+    keys = [Key("shop", id_) for id_ in ("done", "dead", "seen", "behind", "new")]
+    return lambda store, box, _given, tx: store.mark(box, keys, mark, error="bad", **tx)
+
+
+def nothing(_scene: Scene) -> None:
+    """An empty database is enough."""
+
+
+SCENARIOS = (
+    Scenario("put", prepare_put, act_put, keeping=Keeping(dedup_window=HOUR)),
+    Scenario("put much", nothing, act_put_much),
+    Scenario("claim", prepare_claim, lambda store, box, _, tx: store.claim(box, Ask(BOB, HOUR, 100), **tx)),
+    Scenario(
+        "settle",
+        prepare_settle,
+        act_settle,
+        delivery=Delivery(on_stale_ack="requeue"),
+        keeping=Keeping(on_success="delete"),
+    ),
+    Scenario(
+        "renew",
+        prepare_leases,
+        lambda store, box, claims, _: store.renew(box, claims, 2 * HOUR),
+        joins_transactions=False,
+    ),
+    Scenario("reap", prepare_reap, lambda store, box, _, __: store.reap(box, 100), joins_transactions=False),
+    Scenario(
+        "reap and discard",
+        prepare_reap,
+        lambda store, box, _, __: store.reap(box, 100),
+        keeping=Keeping(dead_letter="discard"),
+        joins_transactions=False,
+    ),
+    Scenario(
+        "replay",
+        prepare_dead,
+        lambda store, box, _, tx: store.replay(box, Filter(), **tx),
+        order=Order(fifo=True, on_dead="block"),
+    ),
+    Scenario("purge done", prepare_finished, act_purge(State.DONE), joins_transactions=False),
+    Scenario(
+        "purge dead",
+        prepare_finished,
+        act_purge(State.DEAD),
+        order=Order(fifo=True, on_dead="block"),
+        joins_transactions=False,
+    ),
+    Scenario("purge seen", prepare_finished, act_purge(State.SEEN), joins_transactions=False),
+    Scenario("record", prepare_finished, act_record),
+    Scenario("mark processing", prepare_finished, act_mark("processing")),
+    Scenario("mark processed", prepare_finished, act_mark("processed")),
+    Scenario("mark dead", prepare_finished, act_mark("dead")),
+)
+BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}

@@ -1,0 +1,64 @@
+"""Documentation that runs: every program in README.md and docs/ works as written, and prints what the page shows."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import MARK, PAGES, Program, programs_in
+
+PROGRAMS = [program for page in PAGES for program in programs_in(page, page.read_text("utf-8"))]
+
+
+def run(program: Program, folder: Path) -> list[str]:
+    """What each block printed."""
+    (folder / "program.py").write_text(program.text, "utf-8")
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "program.py"],
+        cwd=folder,
+        env={key: value for key, value in os.environ.items() if key != "POSTROOM_URL"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    if done.returncode:
+        pytest.fail(f"{program.name} does not run:\n{done.stderr}", pytrace=False)
+    return done.stdout.split(MARK)[:-1]
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+def test_a_snippet_runs_and_prints_what_the_page_shows(program: Program, tmp_path: Path) -> None:
+    printed = run(program, tmp_path)
+    for block, output in zip(program.blocks, printed, strict=True):
+        assert output == block.output, f"{program.page.name}, line {block.line}"
+
+
+def test_the_readme_and_the_tutorial_have_programs() -> None:
+    assert {"README.md", "first-steps.md"} <= {program.page.name for program in PROGRAMS}
+
+
+class TestTheRule:
+    PAGE = "```python\nprint(1)\n```\n\n```text\n1\n```\nand\n```python\nx = 2\n```\nwords\n```text\nnot output\n```\n"
+
+    def test_text_right_behind_a_block_is_its_output(self) -> None:
+        [program] = programs_in(PAGES[0], self.PAGE)
+        assert [block.output for block in program.blocks] == ["1\n", ""]
+
+    def test_a_comment_begins_a_new_program(self) -> None:
+        programs = programs_in(PAGES[0], self.PAGE + "\n<!-- new program -->\n```python\nprint(x)\n```\n")
+        assert [len(program.blocks) for program in programs] == [2, 1]
+
+    def test_output_that_is_not_shown_is_found(self, tmp_path: Path) -> None:
+        [program] = programs_in(PAGES[0], "```python\nprint(1)\n```\n")
+        assert run(program, tmp_path) == ["1\n"]
+        assert program.blocks[0].output != "1\n"
+
+    def test_a_program_that_fails_is_found(self, tmp_path: Path) -> None:
+        [program] = programs_in(PAGES[0], "```python\n1 / 0\n```\n")
+        with pytest.raises(pytest.fail.Exception, match="ZeroDivisionError"):
+            run(program, tmp_path)

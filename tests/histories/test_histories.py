@@ -1,0 +1,377 @@
+"""Random histories: the same calls on the memory store, which is the specification, and on the SQL store.
+
+Every answer must be the same, and after every call so must be all that `find` and `counts` show. Both stores share a
+clock that the history moves. Names are few, so that duplicates, groups and collapse keys collide all the time.
+
+POSTROOM_HISTORIES sets the number of histories for a longer search.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from postroom._stores.memory import SyncMemoryStore
+from postroom._stores.sql.drivers.sqlite import MEMORY, Sqlite3Driver
+from postroom._stores.sql.store import SyncSqlStore
+from postroom.errors import AmbiguousMessageId
+from postroom.spi import (
+    Ask,
+    Box,
+    Claim,
+    Delivery,
+    Draft,
+    Filter,
+    Held,
+    Keeping,
+    Key,
+    Order,
+    Purge,
+    Receipt,
+    Settlement,
+    State,
+    StoredMessage,
+)
+from postroom.testing import FrozenClock
+
+HISTORIES = int(os.environ.get("POSTROOM_HISTORIES", "250"))
+STEPS = 40
+
+OWNERS = (UUID(int=1), UUID(int=2))
+EVERYTHING = Filter(limit=10_000)
+ENOUGH = 10_000
+UNFINISHED = frozenset({State.SEEN, State.WAITING, State.CLAIMED, State.DEAD})
+
+
+def seconds(value: float) -> timedelta:
+    return timedelta(seconds=value)
+
+
+PLAIN = Order()
+UNBLOCK = Order(fifo=True)
+BLOCK = Order(fifo=True, on_dead="block")
+SHORT_MEMORY = Keeping(dedup_window=seconds(40), retention_from="completed_at")
+FORGETFUL = Keeping(on_success="delete", dead_letter="discard")
+LIMITED = Delivery(max_deliveries=2, on_stale_ack="requeue")
+
+BOXES = [
+    Box("inbox", "plain", PLAIN),
+    Box("inbox", "plain-limited", PLAIN, LIMITED, SHORT_MEMORY),
+    Box("outbox", "plain-forgetful", PLAIN, keeping=FORGETFUL),
+    Box("inbox", "fifo", UNBLOCK),
+    Box("outbox", "fifo-limited", UNBLOCK, LIMITED, SHORT_MEMORY),
+    Box("inbox", "fifo-forgetful", UNBLOCK, keeping=FORGETFUL),
+    Box("inbox", "block", BLOCK),
+    Box("outbox", "block-limited", BLOCK, LIMITED, SHORT_MEMORY),
+]
+
+sources = st.sampled_from(["a", "b"])
+message_ids = st.sampled_from(["1", "2", "3", "4"])
+keys = st.builds(Key, sources, message_ids)
+owners = st.sampled_from(OWNERS)
+leases = st.sampled_from([5, 10, 30]).map(seconds)
+delays = st.sampled_from([None, None, seconds(3), seconds(20)])
+ages = st.sampled_from([0, 10, 50]).map(seconds)
+offsets = st.sampled_from([None, None, None, -5, 8, 25])
+verdicts = st.sampled_from(["done", "done", "retry", "release", "dead"])
+errors = st.sampled_from([None, "boom", "bang"])
+numbers = st.integers(0, 10_000)
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> tuple[Draft, int | None, int | None]:
+    """A draft, with its due and expires as seconds from now: the clock is known only when it is put."""
+    payload: str | bytes = draw(st.sampled_from(["p", "q"]) | st.just(b"p"))
+    draft = Draft(
+        *draw(keys),
+        topic=draw(st.sampled_from(["x", "y"])),
+        payload=payload,
+        format="bytes" if isinstance(payload, bytes) else "text",
+        headers=draw(st.sampled_from([None, {"trace": "1"}])),
+        correlation_id=draw(st.sampled_from([None, "c"])),
+        group=draw(st.sampled_from([None, "g", "g", "h"])),
+        collapse_key=draw(st.sampled_from([None, None, "k"])),
+        hash=draw(st.sampled_from([None, b"1", b"2"])),
+        hash_algorithm=draw(st.sampled_from(["sha256", "sha256", "md5"])),
+        lifetime=draw(st.sampled_from([None, None, seconds(15)])),
+        on_conflict=draw(st.sampled_from(["update", "keep", "reject"])),
+        revive_dead=draw(st.booleans()),
+    )
+    return draft, draw(offsets), draw(st.sampled_from([None, None, None, 12, 35]))
+
+
+filters = st.builds(
+    Filter,
+    topic=st.sampled_from([None, None, "x"]),
+    source=st.sampled_from([None, None, "a"]),
+    message_id=st.sampled_from([None, None, "1"]),
+    group=st.sampled_from([None, None, "g"]),
+    correlation_id=st.sampled_from([None, None, "c"]),
+    limit=st.sampled_from([1, 2, 100]),
+    # `builds` would make up values for these.
+    states=st.none(),
+    ids=st.none(),
+    after=st.just(0),
+)
+
+
+class Histories(RuleBasedStateMachine):
+    """One history in one box."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = FrozenClock()
+        self.model = SyncMemoryStore(clock=self.clock)
+        self.sql = SyncSqlStore(Sqlite3Driver(MEMORY, clock=self.clock), deploy_schema=True, durable=False)
+        self.box = BOXES[0]
+        self.ids: dict[int, int] = {}
+        """The SQL store's id → the model's: a SQL store may leave numbers out."""
+        self.seen: dict[int, StoredMessage] = {}
+        """What the model showed after the last call."""
+        self.claims: list[tuple[Claim, Claim]] = []
+        """Every claim so far, the model's and the SQL store's, most of them stale."""
+        self.calls: dict[tuple[int, int], int] = {}
+        """(id, fence) → which call of claim made it."""
+
+    def teardown(self) -> None:
+        self.sql.close()
+
+    @initialize(box=st.sampled_from(BOXES))
+    def choose(self, box: Box) -> None:
+        self.box = box
+
+    # -- comparing -----------------------------------------------------------------------------------------------
+
+    def both(self, call: Callable[[Any, bool], Any]) -> tuple[Any, Any]:
+        """The answers of both stores; an error that the protocol knows is an answer too."""
+        return _answer(call, self.model, False), _answer(call, self.sql, True)
+
+    def compare(self, *, purged: bool = False) -> None:
+        mine, theirs = self.both(lambda store, _: store.find(self.box, EVERYTHING))
+        assert len(mine) == len(theirs)
+        for message, other in zip(mine, theirs, strict=True):
+            assert self.ids.setdefault(other.id, message.id) == message.id
+            assert self.translate(other) == message
+        counts, other_counts = self.both(lambda store, _: store.counts(self.box))
+        assert counts == other_counts
+        now = {message.id: message for message in mine}
+        if not purged:
+            assert self.seen.keys() <= now.keys(), "a message disappeared without a purge"
+        for id_, before in self.seen.items():
+            if before.state is State.DONE and id_ in now:
+                assert now[id_].state is State.DONE, "a done message came back"
+        self.seen = now
+
+    def has(self, *states: State) -> bool:
+        return any(message.state in states for message in self.seen.values())
+
+    def translate(self, message: StoredMessage) -> StoredMessage:
+        id_ = self.ids[message.id]
+        return message._replace(id=id_, claim=message.claim and message.claim._replace(id=id_))
+
+    def translate_receipt(self, receipt: Receipt) -> Receipt:
+        superseded = tuple(self.ids[id_] for id_ in receipt.superseded)
+        return receipt._replace(id=self.ids[receipt.id], superseded=superseded)
+
+    # -- the verbs -----------------------------------------------------------------------------------------------
+
+    @rule(planned=st.lists(plans(), min_size=1, max_size=4))
+    def put(self, planned: list[tuple[Draft, int | None, int | None]]) -> None:
+        now = self.clock.now()
+        drafts = [
+            draft._replace(
+                due=None if due is None else now + seconds(due),
+                expires=None if expires is None else now + seconds(expires),
+            )
+            for draft, due, expires in planned
+        ]
+        mine, theirs = self.both(lambda store, _: store.put(self.box, drafts))
+        self.compare()
+        assert [self.translate_receipt(receipt) for receipt in theirs] == mine
+
+    @rule(wanted=st.lists(st.tuples(keys, st.sampled_from([None, b"1", b"2"])), min_size=1, max_size=3))
+    def record(self, wanted: list[tuple[Key, bytes | None]]) -> None:
+        drafts = [Draft(*key, hash=hash_) for key, hash_ in wanted]
+        mine, theirs = self.both(lambda store, _: store.record(self.box, drafts))
+        assert theirs == mine
+        self.compare()
+
+    @precondition(lambda self: self.has(State.WAITING, State.CLAIMED))
+    @rule(
+        owner=owners,
+        lease=leases,
+        limit=st.sampled_from([1, 2, 3, 10]),
+        topics=st.sampled_from([None, None, None, frozenset({"x"}), frozenset({"x", "y"})]),
+    )
+    def claim(self, owner: UUID, lease: timedelta, limit: int, topics: frozenset[str] | None) -> None:
+        ask = Ask(owner, lease, limit, topics)
+        mine, theirs = self.both(lambda store, _: store.claim(self.box, ask))
+        assert [self.translate(message) for message in theirs] == mine
+        assert len(mine) <= limit
+        self.compare()
+        for message, other in zip(mine, theirs, strict=True):
+            assert message.claim is not None
+            assert other.claim is not None
+            assert message == self.seen[message.id]
+            if topics is not None:
+                assert message.topic in topics
+            self.claims.append((message.claim, other.claim))
+            self.calls[message.id, message.claim.fence] = len(self.claims) - mine.index(message)
+        if self.box.order.fifo:
+            self.check_order(mine)
+
+    def check_order(self, claimed: list[StoredMessage]) -> None:
+        """Nobody was overtaken, except who is not due yet, has not come in, or has died in a box that goes on."""
+        now = self.clock.now()
+        taken = {message.id for message in claimed}
+        for message in claimed:
+            for other in self.seen.values():
+                if other.group is None or other.group != message.group or other.id >= message.id or other.id in taken:
+                    continue
+                may_pass = {State.SEEN, State.DONE} | ({State.DEAD} if self.box.order.on_dead == "unblock" else set())
+                not_due = other.state is State.WAITING and other.due is not None and other.due > now
+                assert other.state in may_pass or not_due, f"{message} overtook {other}"
+
+    @precondition(lambda self: self.claims)
+    @rule(
+        picks=st.lists(st.tuples(numbers, verdicts, delays, errors), min_size=1, max_size=5),
+        bare=st.lists(st.tuples(owners, message_ids, st.sampled_from([None, "a", "b"]), verdicts), max_size=2),
+    )
+    def settle(
+        self,
+        picks: list[tuple[int, str, timedelta | None, str | None]],
+        bare: list[tuple[UUID, str, str | None, str]],
+    ) -> None:
+        self._settle(
+            [(self._pick(number), *rest) for number, *rest in picks]
+            + [((held := Held(owner, id_, source), held), verdict, None, None) for owner, id_, source, verdict in bare]
+        )
+
+    @precondition(lambda self: self.has(State.CLAIMED))
+    @rule(chosen=st.lists(st.tuples(verdicts, delays), min_size=8, max_size=8), backwards=st.booleans())
+    def settle_all(self, chosen: list[tuple[str, timedelta | None]], backwards: bool) -> None:
+        """As a worker does: an outcome for everything that is claimed."""
+        pairs = self._current()[:: -1 if backwards else 1]
+        self._settle([(pair, verdict, delay, "e") for pair, (verdict, delay) in zip(pairs, chosen, strict=False)])
+
+    def _current(self) -> list[tuple[Claim, Claim]]:
+        """The claims that hold, in the order in which they were made."""
+        holding = {message.claim[:3] for message in self.seen.values() if message.claim is not None}
+        return [pair for pair in self.claims if pair[0][:3] in holding]
+
+    def _settle(self, outcomes: Sequence[tuple[Any, ...]]) -> None:
+        def settlements(which: bool) -> list[Settlement]:
+            return [_settlement(pair[which], *rest) for pair, *rest in outcomes]
+
+        mine, theirs = self.both(lambda store, which: store.settle(self.box, settlements(which)))
+        assert theirs == mine
+        self.compare()
+
+    def _pick(self, number: int) -> tuple[Claim, Claim]:
+        """Any claim so far, but mostly one that holds."""
+        choice = self.claims if number % 3 == 0 else self._current() or self.claims[-4:]
+        return choice[number % len(choice)]
+
+    @precondition(lambda self: self.claims)
+    @rule(picks=st.lists(numbers, min_size=1, max_size=3), lease=leases)
+    def renew(self, picks: list[int], lease: timedelta) -> None:
+        pairs = [self._pick(number) for number in picks]
+        mine, theirs = self.both(lambda store, which: store.renew(self.box, [pair[which] for pair in pairs], lease))
+        assert theirs == mine
+        self.compare()
+
+    @precondition(lambda self: self.has(State.CLAIMED) or any(m.expires for m in self.seen.values()))
+    @rule(limit=st.sampled_from([1, 2, 100]))
+    def reap(self, limit: int) -> None:
+        mine, theirs = self.both(lambda store, _: store.reap(self.box, limit))
+        assert theirs == mine
+        self.compare()
+
+    @precondition(lambda self: self.has(State.DEAD))
+    @rule(which=filters)
+    def replay(self, which: Filter) -> None:
+        mine, theirs = self.both(lambda store, _: store.replay(self.box, which))
+        assert theirs == mine
+        self.compare()
+
+    @precondition(lambda self: len(self.seen) > 3)
+    @rule(which=filters, states=st.sampled_from([None, UNFINISHED, frozenset({State.DEAD})]), after=numbers)
+    def find(self, which: Filter, states: frozenset[State] | None, after: int) -> None:
+        known = sorted(self.ids)
+        after_theirs = known[after % len(known)] if known and after % 2 else 0
+        pages = (self.ids.get(after_theirs, 0), after_theirs)
+        mine, theirs = self.both(
+            lambda store, sql: store.find(self.box, which._replace(states=states, after=pages[sql]))
+        )
+        assert [self.translate(message) for message in theirs] == mine
+
+    @precondition(lambda self: self.has(State.DONE, State.DEAD, State.SEEN))
+    @rule(number=numbers, age=ages, limit=st.sampled_from([1, 2, ENOUGH]))
+    def purge(self, number: int, age: timedelta, limit: int) -> None:
+        present = [state for state in (State.DONE, State.DEAD, State.SEEN) if self.has(state)]
+        state = present[number % len(present)]
+        mine, theirs = self.both(lambda store, _: store.purge(self.box, Purge(state, age, limit)))
+        assert theirs == mine
+        self.compare(purged=True)
+
+    @rule(wanted=st.lists(keys, min_size=1, max_size=2), mark=st.sampled_from(["processing", "processed", "dead"]))
+    def mark(self, wanted: list[Key], mark: Any) -> None:
+        mine, theirs = self.both(lambda store, _: store.mark(self.box, wanted, mark, error="marked"))
+        assert theirs == mine
+        self.compare()
+
+    @rule(by=st.sampled_from([1, 4, 9, 30]))
+    def time_passes(self, by: int) -> None:
+        self.clock.advance(by)
+
+    # -- what must always hold -----------------------------------------------------------------------------------
+
+    @invariant()
+    def claimed_means_claim(self) -> None:
+        for message in self.seen.values():
+            assert (message.state is State.CLAIMED) == (message.claim is not None)
+
+    @invariant()
+    def one_claim_per_group(self) -> None:
+        """The live leases in a FIFO group come from one call of claim."""
+        if not self.box.order.fifo:
+            return
+        live: dict[str, set[tuple[UUID, int]]] = defaultdict(set)
+        for message in self.seen.values():
+            if message.group is not None and message.claim is not None and message.claim.until > self.clock.now():
+                live[message.group].add((message.claim.owner, self.calls[message.id, message.claim.fence]))
+        for group, holders in live.items():
+            assert len(holders) == 1, f"group {group} is held by {holders}"
+
+
+def _answer(call: Callable[[Any, bool], Any], store: Any, sql: bool) -> Any:
+    try:
+        return call(store, sql)
+    except AmbiguousMessageId:
+        return AmbiguousMessageId
+
+
+def _settlement(target: Any, verdict: Any, delay: timedelta | None, error: str | None) -> Settlement:
+    if verdict == "dead":
+        return Settlement.dead(target, error=error or "given up")
+    return Settlement(target, verdict, None if verdict == "done" else delay, error if verdict == "retry" else None)
+
+
+TestHistories = pytest.mark.req("IBX-106", "OBX-095", "C-26", "C-46")(Histories.TestCase)
+TestHistories.settings = settings(
+    max_examples=HISTORIES,
+    stateful_step_count=STEPS,
+    deadline=None,
+    database=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
+)

@@ -1,0 +1,244 @@
+"""The traceability of requirements: the tool, and the plugin in tests/conftest.py that feeds it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tools.requirements import ROOT, Problem, check, expand, known_ids, read_catalog
+
+CATALOG = """
+[documents]
+"000" = "The inbox"
+
+[[requirement]]
+id = "IBX-001"
+title = "Key | pair"
+level = "must"
+source = "000"
+
+[[requirement]]
+id = "IBX-002"
+title = "Atomic"
+level = "must"
+source = "000"
+
+[[requirement]]
+id = "IBX-003"
+title = "Nice"
+level = "should"
+source = "000"
+
+[[requirement]]
+id = "IBX-SCH-01"
+title = "Shape"
+level = "must"
+source = "000"
+"""
+CONFLICTS = "# Conflicts\n\n### C-01 (X, I) What is guaranteed\ntext\n\n### C-02 (X) When\n"
+STATUS = """
+[built]
+requirements = ["IBX-001..003"]
+conflicts = ["C-02"]
+
+[[differently]]
+ids = ["IBX-SCH-01"]
+decision = 3
+how = "By a view."
+"""
+PROOFS = {
+    "IBX-001": {
+        "tests/a.py::TestQueue::test_key": ["memory", "sqlite3"],
+        "tests/b.py::TestQueue::test_key": ["aiosqlite"],
+    },
+    "IBX-002": {"tests/a.py::test_atomic": []},
+    "C-02": {"tests/a.py::test_when": ["memory"]},
+}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A small project with everything proven."""
+    for folder in ("requirements", "docs/decisions", ".build"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "requirements/catalog.toml").write_text(CATALOG)
+    (tmp_path / "requirements/conflicts.md").write_text(CONFLICTS)
+    (tmp_path / "requirements/status.toml").write_text(STATUS)
+    (tmp_path / "docs/decisions/0003-tables.md").write_text("# 0003\n")
+    prove(tmp_path, PROOFS)
+    return tmp_path
+
+
+def prove(project: Path, proofs: Any) -> None:
+    (project / ".build/requirements.json").write_text(json.dumps(proofs))
+
+
+def page(project: Path) -> list[str]:
+    return (project / "docs/requirements.md").read_text("utf-8").splitlines()
+
+
+class TestTool:
+    def test_the_page_tells_tests_stores_and_differences(self, project: Path) -> None:
+        assert check(project) == "requirements: 3 proven, 1 met differently, 2 not yet"
+        lines = page(project)
+        assert "| IBX-001 | must | Key \\| pair | `TestQueue::test_key` (aiosqlite, memory, sqlite3) |" in lines
+        assert "| IBX-002 | must | Atomic | `a::test_atomic` |" in lines
+        assert "| IBX-003 | should | Nice | not yet |" in lines
+        assert "| IBX-SCH-01 | must | Shape | met differently ([0003](decisions/0003-tables.md)): By a view. |" in lines
+        assert "| C-01 | resolution | What is guaranteed | not yet |" in lines
+
+    def test_the_page_counts(self, project: Path) -> None:
+        check(project)
+        assert "| The inbox | 2 | 1 | 1 | 4 |" in page(project)
+        assert "| **all** | 3 | 1 | 2 | 6 |" in page(project)
+        assert "| of these in built areas | 3 | 0 | 1 | 4 |" in page(project)
+
+    @pytest.mark.parametrize("id_", ["IBX-002", "C-02"])
+    def test_an_unproven_must_of_a_built_area_stops_the_build(self, project: Path, id_: str) -> None:
+        prove(project, {key: value for key, value in PROOFS.items() if key != id_})
+        with pytest.raises(Problem, match=f"(?s)1 requirements.*{id_}"):
+            check(project)
+        assert any(id_ in line and "**not proven**" in line for line in page(project))
+
+    def test_what_is_not_built_stops_nothing(self, project: Path) -> None:
+        (project / "requirements/status.toml").write_text("[built]\nrequirements = []\nconflicts = []\n")
+        prove(project, {})
+        assert check(project) == "requirements: 0 proven, 0 met differently, 6 not yet"
+
+    def test_two_runs_write_the_same_page(self, project: Path) -> None:
+        check(project)
+        before = page(project)
+        prove(project, dict(reversed(PROOFS.items())))
+        check(project, ci=True)
+        assert page(project) == before
+
+    def test_ci_wants_the_page_committed(self, project: Path) -> None:
+        check(project)
+        prove(project, {**PROOFS, "IBX-003": {"tests/a.py::test_nice": []}})
+        with pytest.raises(Problem, match="run `make requirements` and commit"):
+            check(project, ci=True)
+
+    def test_without_a_test_run_it_says_what_to_do(self, project: Path) -> None:
+        (project / ".build/requirements.json").unlink()
+        with pytest.raises(Problem, match="make unit"):
+            check(project)
+
+    def test_a_decision_that_does_not_exist_is_refused(self, project: Path) -> None:
+        (project / "docs/decisions/0003-tables.md").unlink()
+        with pytest.raises(Problem, match="decision 0003"):
+            check(project)
+
+    def test_an_unknown_id_in_the_status_is_refused(self, project: Path) -> None:
+        (project / "requirements/status.toml").write_text(STATUS.replace("001..003", "001..004"))
+        with pytest.raises(Problem, match="IBX-004"):
+            check(project)
+
+    def test_ranges(self) -> None:
+        known = ["IBX-009", "IBX-010", "IBX-SCH-01", "IBX-SCH-02", "C-12"]
+        assert expand(["IBX-009..010", "IBX-SCH-01..02", "C-12"], known) == known
+
+    def test_the_real_catalog_is_complete(self) -> None:
+        requirements, documents = read_catalog()
+        assert len(requirements) == 665 + 65
+        assert len(known_ids()) == len(requirements)
+        assert {requirement.document for requirement in requirements} == set(documents)
+
+
+SAMPLE = """
+import pytest
+
+@pytest.mark.req("IBX-001")
+@pytest.mark.parametrize("store", ["memory", "sqlite3", "broken"])
+def test_key(store):
+    assert store != "broken"
+
+@pytest.mark.req("IBX-002", "C-02")
+class TestClass:
+    def test_one(self):
+        pass
+
+    @pytest.mark.req("IBX-003")
+    def test_two(self):
+        pytest.skip("no server")
+"""
+
+
+QUIET = ("-p", "no:cacheprovider", "-p", "no:hypothesispytest", "-p", "no:asyncio")
+
+
+class TestPlugin:
+    """The plugin, in a pytest of its own."""
+
+    @pytest.fixture
+    def suite(self, project: Path) -> Path:
+        (project / ".build/requirements.json").unlink()
+        for folder in ("tests", "tools"):
+            (project / folder).mkdir()
+        shutil.copy(ROOT / "tests/conftest.py", project / "tests/conftest.py")
+        shutil.copy(ROOT / "tools/requirements.py", project / "tools/requirements.py")
+        (project / "pytest.ini").write_text(
+            "[pytest]\ntestpaths = tests\npythonpath = .\naddopts = --strict-markers --import-mode=importlib\n"
+        )
+        (project / "tests/test_sample.py").write_text(SAMPLE)
+        return project
+
+    def run(self, suite: Path, *arguments: str) -> str:
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", *QUIET, *arguments],
+            cwd=suite,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        return done.stdout + done.stderr
+
+    def proofs(self, suite: Path) -> Any:
+        file = suite / ".build/requirements.json"
+        return json.loads(file.read_text()) if file.exists() else None
+
+    @pytest.mark.parametrize("arguments", [(), ("tests",), ("-n", "1")], ids=["alone", "named", "xdist"])
+    def test_a_full_run_tells_what_passed_and_where(self, suite: Path, arguments: tuple[str, ...]) -> None:
+        output = self.run(suite, *arguments)
+        assert self.proofs(suite) == {
+            "IBX-001": {"tests/test_sample.py::test_key": ["memory", "sqlite3"]},
+            "IBX-002": {"tests/test_sample.py::TestClass::test_one": []},
+            "C-02": {"tests/test_sample.py::TestClass::test_one": []},
+        }, output
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            ("-k", "one"),
+            ("tests/test_sample.py",),
+            ("--collect-only",),
+            ("-x",),
+            ("--deselect", "tests/test_sample.py"),
+        ],
+        ids=" ".join,
+    )
+    def test_a_run_of_some_tests_leaves_the_file_alone(self, suite: Path, arguments: tuple[str, ...]) -> None:
+        prove(suite, {"IBX-001": {"before": []}})
+        self.run(suite, *arguments)
+        assert self.proofs(suite) == {"IBX-001": {"before": []}}
+
+    @pytest.mark.parametrize("arguments", [(), ("-n", "1")], ids=["alone", "xdist"])
+    @pytest.mark.parametrize(
+        ("marker", "complaint"), [('"IBX-999"', "no requirement 'IBX-999'"), ("", "names no requirement")]
+    )
+    def test_a_wrong_marker_is_an_error(
+        self, suite: Path, marker: str, complaint: str, arguments: tuple[str, ...]
+    ) -> None:
+        (suite / "tests/test_sample.py").write_text(SAMPLE.replace('"IBX-001"', marker))
+        output = self.run(suite, *arguments)
+        assert complaint in output
+        assert "passed" not in output
+        assert self.proofs(suite) is None

@@ -1,0 +1,1 @@
+# noqa: A005 - inside of tests it hides nothing
