@@ -6,11 +6,8 @@ import inspect
 import sqlite3
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
-import aiosqlite
 import pytest
 
 from postroom._stores.memory import MemoryStore, SyncMemoryStore
@@ -19,7 +16,7 @@ from postroom._stores.sql.drivers import sqlite
 from postroom._stores.sql.store import SqlStore, SyncSqlStore
 from postroom.spi import Store
 from postroom.testing import FrozenClock, as_async
-from postroom.testing.conformance import StoreConformance, Suite, Transaction
+from postroom.testing.conformance import Reopen, StoreConformance, Suite
 
 
 def _memory(_path: Path, clock: FrozenClock) -> Store:
@@ -79,36 +76,8 @@ class TestStores(StoreConformance):
         await store.close()
 
     @pytest.fixture
-    def transaction(self, store_name: str, path: Path) -> Transaction:
-        return lambda: _begin_sync(path) if store_name == "sqlite3" else _begin_async(path)
-
-
-@asynccontextmanager
-async def _begin_sync(path: Path) -> AsyncIterator[Any]:
-    # The store's verbs run in threads, and this connection goes with them.
-    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-    try:
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            yield connection
-        except BaseException:
-            connection.execute("ROLLBACK")
-            raise
-        connection.execute("COMMIT")
-    finally:
-        connection.close()
-
-
-@asynccontextmanager
-async def _begin_async(path: Path) -> AsyncIterator[Any]:
-    async with aiosqlite.connect(path, isolation_level=None) as connection:
-        await connection.execute("BEGIN IMMEDIATE")
-        try:
-            yield connection
-        except BaseException:
-            await connection.execute("ROLLBACK")
-            raise
-        await connection.execute("COMMIT")
+    def reopen(self, store_name: str, path: Path, clock: FrozenClock) -> Reopen:
+        return lambda: STORES[store_name](path, clock)
 
 
 def test_no_topic_hides_a_test_of_another() -> None:

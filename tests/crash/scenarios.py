@@ -211,7 +211,7 @@ def nothing(_scene: Scene) -> None:
 
 SCENARIOS = (
     Scenario("put", prepare_put, act_put, keeping=Keeping(dedup_window=HOUR)),
-    Scenario("put much", nothing, act_put_much),
+    Scenario("put much", nothing, act_put_much, order=Order()),
     Scenario("claim", prepare_claim, lambda store, box, _, tx: store.claim(box, Ask(BOB, HOUR, 100), **tx)),
     Scenario(
         "settle",
@@ -219,6 +219,14 @@ SCENARIOS = (
         act_settle,
         delivery=Delivery(on_stale_ack="requeue"),
         keeping=Keeping(on_success="delete"),
+    ),
+    Scenario(
+        "turn",
+        prepare_settle,
+        lambda store, box, claims, _: store.turn(
+            box, [Settlement.done(claim) for claim in claims.values()], Ask(BOB, HOUR, 100)
+        ),
+        joins_transactions=False,
     ),
     Scenario(
         "renew",

@@ -208,7 +208,7 @@ async def test_an_error_of_ours_leaves_the_callers_writes(caller: Caller, room: 
     await settled(caller.write())
     driver = room.store.store._driver
     statements = dict(driver.engine.statements)
-    driver.engine.statements = {name: text for name, text in statements.items() if name != "enter"}
+    driver.engine.statements = {name: text for name, text in statements.items() if name != "enter_plain"}
     with pytest.raises(KeyError):
         await settled(room.outbox().enqueue("t", "x", tx=caller.tx))
     driver.engine.statements = statements

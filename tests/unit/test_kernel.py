@@ -19,13 +19,14 @@ from postroom.spi import claimable_front, is_in_line
 KERNEL = Path(postroom.__file__).parent / "_kernel"
 
 
-def test_the_kernel_imports_only_the_standard_library_and_itself() -> None:
+def test_the_kernel_imports_only_the_standard_library_itself_and_errors() -> None:
     for file in KERNEL.glob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             for name in names:
-                known = name.split(".")[0] in sys.stdlib_module_names or name.startswith("postroom._kernel")
+                ours = name.startswith("postroom._kernel") or name == "postroom.errors"
+                known = ours or name.split(".")[0] in sys.stdlib_module_names
                 assert known, f"{file.name} imports {name}"
 
 
@@ -73,6 +74,7 @@ class Place(NamedTuple):
     state: State = State.WAITING
     available_at: int | None = None
     fence: int = 0
+    topic: str = "t"
 
 
 NOW = 100
@@ -94,6 +96,10 @@ class TestLine:
 
     def test_a_dead_member_blocks(self) -> None:
         assert [p.id for p in claimable_front([Place(1), Place(2, State.DEAD), Place(3)], NOW, 10)] == [1]
+
+    def test_a_topic_that_was_not_asked_for_ends_it(self) -> None:
+        line = [Place(1), Place(2, topic="other"), Place(3)]
+        assert [place.id for place in claimable_front(line, NOW, 10, frozenset({"t"}))] == [1]
 
     def test_a_passed_lease_is_taken_over_in_order(self) -> None:
         line = [Place(1, State.CLAIMED, 90, 1), Place(2, State.CLAIMED, 90, 1), Place(3)]

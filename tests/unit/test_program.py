@@ -54,7 +54,7 @@ async def test_a_verb_of_an_async_object_is_awaited() -> None:
 def test_a_verb_keeps_its_name_and_documentation() -> None:
     assert Red(lambda: 1).add.__name__ == "add"
     assert inspect.getdoc(Red.add) == "Reads, then adds."
-    assert list(inspect.signature(Red(lambda: 1).add).parameters) == ["self", "amount", "times"]
+    assert list(inspect.signature(Red(lambda: 1).add).parameters) == ["amount", "times"]
 
 
 def recovering() -> Program[str]:

@@ -152,7 +152,11 @@ class BoxVerbs:
         delay: timedelta | None = None,
         tx: Any = None,
     ) -> Program[list[bool]]:
-        """Count an attempt and try again later: after `delay`, or as the box's backoff says."""
+        """Count an attempt and try again later: after `delay`, or as the box's backoff says.
+
+        This verb never gives up: it is the room's own worker that fails a message after `max_attempts`. Where you
+        write the loop yourself, look at `message.attempt` and call `fail`.
+        """
         error = check.optional_error("last_error", last_error)
         check.optional_duration("delay", delay)
         return (
@@ -410,6 +414,8 @@ def _topics(topics: Any) -> frozenset[str] | None:
         return None
     if isinstance(topics, str):
         raise ArgumentTypeError("topics must be a list of topics, not one str")
+    if not isinstance(topics, Iterable):
+        raise ArgumentTypeError(f"topics must be a list of topics, not {type(topics).__name__}")
     names = frozenset(check.text("topic", name) for name in topics)
     if not names:
         raise ArgumentValueError("topics must not be empty; leave it out to claim any topic")
@@ -434,6 +440,8 @@ def _filter(
 ) -> Filter:
     if after != 0:
         check.count("after", after, most=2**63 - 1)
+    if isinstance(states, str) or not isinstance(states, Iterable | None):
+        raise ArgumentTypeError(f"states must be a list of states, not {type(states).__name__}")
     return Filter(
         None if states is None else frozenset(_state(state) for state in states),
         None,

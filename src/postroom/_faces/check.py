@@ -50,7 +50,7 @@ def check_encodable(name: str, value: str) -> None:
 
 def owner(value: Any) -> UUID:
     if not isinstance(value, UUID):
-        raise _wrong_type("owner", value, "a UUID; OwnerToken.new() makes one")
+        raise ArgumentTypeError(f"owner must be a UUID, not {type(value).__name__}; OwnerToken.new() makes one")
     if value.int == 0:
         raise ArgumentValueError("owner must not be the nil UUID; OwnerToken.new() makes a good one")
     return value

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
+from postroom.errors import ArgumentTypeError, ArgumentValueError
+
 _MAX_EXPONENT = 64  # 2 ** 64 seconds is past any cap; larger powers only cost time
 
 
@@ -38,7 +40,7 @@ class Backoff:
 
     def __post_init__(self) -> None:
         if not 0 <= self.jitter <= 1:
-            raise ValueError(f"jitter must be between 0 and 1, not {self.jitter!r}")
+            raise ArgumentValueError(f"jitter must be between 0 and 1, not {self.jitter!r}")
 
     def delay(self, attempt: int) -> timedelta:
         seconds = self.curve(attempt)
@@ -49,5 +51,7 @@ class Backoff:
 
 def _check_positive(**values: float) -> None:
     for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ArgumentTypeError(f"{name} must be a number of seconds, not {type(value).__name__}")
         if value <= 0:
-            raise ValueError(f"{name} must be above 0, not {value!r}")
+            raise ArgumentValueError(f"{name} must be above 0, not {value!r}")

@@ -22,6 +22,8 @@ class Place(Protocol):
     def available_at(self) -> int | None: ...
     @property
     def fence(self) -> int: ...
+    @property
+    def topic(self) -> str: ...
 
 
 M = TypeVar("M", bound=Place)
@@ -38,14 +40,18 @@ def is_in_line(place: Place, now: int) -> bool:
     return not not_due
 
 
-def claimable_front(line: Iterable[M], now: int, limit: int) -> list[M]:
-    """The members that one claim may take, given the line from its front. Empty while the group is held."""
+def claimable_front(line: Iterable[M], now: int, limit: int, topics: frozenset[str] | None = None) -> list[M]:
+    """The members that one claim may take, given the line from its front, while nobody holds the group.
+
+    It ends where a member is not ready, and at a topic that was not asked for: nothing is overtaken.
+    """
     front: list[M] = []
     for member in line:
         if not is_in_line(member, now):
             continue
         ready = member.available_at is None or member.available_at <= now
-        if member.state is State.DEAD or not ready or len(front) == limit:
+        wanted = topics is None or member.topic in topics
+        if member.state is State.DEAD or not ready or not wanted or len(front) == limit:
             break
         front.append(member)
     return front

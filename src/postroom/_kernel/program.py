@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Awaitable, Callable, Coroutine, Generator
+from types import MethodType
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar, overload
 
 P = ParamSpec("P")
@@ -111,7 +112,11 @@ class verb(Generic[P, R]):  # noqa: N801 - used as a decorator
     """A method written as a program; calling it runs the program in the colour of its object."""
 
     def __init__(self, function: Callable[Concatenate[Any, P], Program[R]]) -> None:
-        self._function = function
+        @functools.wraps(function)
+        def run_it(instance: Any, *args: P.args, **kwargs: P.kwargs) -> Any:
+            return instance._run(function(instance, *args, **kwargs))  # noqa: SLF001
+
+        self._method = run_it
         functools.update_wrapper(self, function)  # type: ignore[arg-type]
 
     @overload
@@ -121,12 +126,4 @@ class verb(Generic[P, R]):  # noqa: N801 - used as a decorator
     @overload
     def __get__(self, instance: Sync, owner: Any = None) -> Callable[P, R]: ...
     def __get__(self, instance: Any, owner: Any = None) -> Any:
-        if instance is None:
-            return self
-        function, start = self._function, instance._run  # noqa: SLF001
-
-        @functools.wraps(function)
-        def bound(*args: P.args, **kwargs: P.kwargs) -> Any:
-            return start(function(instance, *args, **kwargs))
-
-        return bound
+        return self if instance is None else MethodType(self._method, instance)

@@ -22,7 +22,7 @@ from uuid import UUID
 from postroom._kernel.clock import from_microseconds, to_microseconds
 from postroom._kernel.policy import EXPIRED, cause_of_death
 from postroom._kernel.program import Async, Sync, instant
-from postroom.errors import AmbiguousMessageId
+from postroom.errors import AmbiguousMessageId, RoomClosed
 from postroom.spi import (
     Ask,
     Box,
@@ -76,6 +76,10 @@ class Entry:
     completed_at: datetime | None = None
     completed_by: UUID | None = None
     ending: Ending | None = None
+
+    @property
+    def topic(self) -> str:
+        return self.draft.topic
 
 
 @dataclass(slots=True)
@@ -161,10 +165,13 @@ class MemoryVerbs:
         self._lock = threading.RLock()
         self._shelves: dict[str, Shelf] = {}
         self._last_id = 0
+        self._closed = False
 
     @contextmanager
     def _open(self, box: Box) -> Iterator[tuple[Shelf, datetime, int]]:
         with self._lock:
+            if self._closed:
+                raise RoomClosed
             now = self._clock.now()
             yield self._shelves.setdefault(box.key, Shelf()), now, to_microseconds(now)
 
@@ -308,7 +315,7 @@ class MemoryVerbs:
         with self._open(box) as (shelf, now_at, now):
             until = to_microseconds(now_at + ask.lease)
             for candidate in shelf.candidates(now, ask.topics):
-                front = self._front(box, shelf, candidate, now_at, ask.limit - len(taken))
+                front = self._front(box, shelf, candidate, now_at, ask.limit - len(taken), ask.topics)
                 for entry in front:
                     entry.state, entry.owner, entry.stale = State.CLAIMED, ask.owner, False
                     entry.fence += 1
@@ -319,7 +326,15 @@ class MemoryVerbs:
                     break
             return [_message(entry) for entry in taken]
 
-    def _front(self, box: Box, shelf: Shelf, candidate: Entry, now_at: datetime, limit: int) -> list[Entry]:
+    def _front(
+        self,
+        box: Box,
+        shelf: Shelf,
+        candidate: Entry,
+        now_at: datetime,
+        limit: int,
+        topics: frozenset[str] | None,
+    ) -> list[Entry]:
         """What can be claimed at a candidate: itself, or the front of its group. The dead are buried on the way."""
         now = to_microseconds(now_at)
         while True:
@@ -328,13 +343,16 @@ class MemoryVerbs:
             elif any(m.state is State.CLAIMED and (m.available_at or 0) > now for m in shelf.line(candidate.line)):
                 front = []
             else:
-                front = claimable_front(shelf.line(candidate.line), now, limit)
+                front = claimable_front(shelf.line(candidate.line), now, limit, topics)
             doomed = next(((entry, cause) for entry in front if (cause := _cause_of_death(box, entry, now))), None)
             if doomed is None:
                 break
             self._bury(box, shelf, doomed[0], doomed[1], now_at)
-        if candidate.line is not None and candidate not in front:
-            self._back_in_line(candidate)
+        if candidate.line is not None:
+            if front:  # who held the group before has lost all of it, not only what is taken now
+                self._end_batch(shelf, front[-1])
+            if candidate not in front:
+                self._back_in_line(candidate)
         return front
 
     def _back_in_line(self, entry: Entry) -> None:
@@ -382,7 +400,7 @@ class MemoryVerbs:
             kept = [False] * len(settlements)
             # What is not a success comes first, from the back: it ends the batches of its groups, so that a success
             # further behind in the same line no longer holds. Giving a whole batch back then keeps every item.
-            named.sort(key=lambda item: (item[2].verdict == "done", -(item[1].id if item[1] else 0)))
+            named.sort(key=lambda item: (_succeeds(box, item[1], item[2]), -(item[1].id if item[1] else 0)))
             for index, entry, settlement in named:
                 held = entry and self._still_held(entry, settlement.target)
                 if entry is not None and held:
@@ -411,9 +429,7 @@ class MemoryVerbs:
 
     def _settle(self, box: Box, shelf: Shelf, entry: Entry, settlement: Settlement, now: datetime) -> None:
         verdict, delay = settlement.verdict, settlement.delay
-        if verdict == "done" and entry.stale and box.delivery.on_stale_ack == "requeue":
-            verdict = "release"
-        if verdict == "done":
+        if _succeeds(box, entry, settlement):
             self._finish(shelf, entry, Ending.HANDLED, now, by=entry.owner, blank=box.keeping.on_success == "delete")
             return
         self._end_batch(shelf, entry)
@@ -559,7 +575,7 @@ class MemoryVerbs:
 
     @instant
     def close(self) -> None:
-        """Nothing to give back."""
+        self._closed = True
 
 
 class MemoryStore(MemoryVerbs, Async):
@@ -568,6 +584,12 @@ class MemoryStore(MemoryVerbs, Async):
 
 class SyncMemoryStore(MemoryVerbs, Sync):
     """For sync code."""
+
+
+def _succeeds(box: Box, entry: Entry | None, settlement: Settlement) -> bool:
+    """An ack of content that has changed meanwhile is none, where the box says so: the message is given back."""
+    outdated = entry is not None and entry.stale and box.delivery.on_stale_ack == "requeue"
+    return settlement.verdict == "done" and not outdated
 
 
 def _cause_of_death(box: Box, entry: Entry, now: int) -> str | None:

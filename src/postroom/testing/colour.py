@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, cast
 
 from postroom.spi import Store
 
 _VERBS = (
     *("put", "claim", "settle", "renew", "reap", "replay", "purge", "find", "counts"),
-    *("record", "mark", "migrate", "schema_version", "close"),
+    *("record", "mark", "turn", "migrate", "schema_version", "close"),
 )
 
 
@@ -26,6 +27,8 @@ class _AsyncView:
                 setattr(self, name, _awaitable(getattr(store, name), threads=threads))
         if hasattr(store, "schema_script"):
             self.schema_script = store.schema_script
+        if hasattr(store, "transaction"):
+            self.transaction = _async_context(store.transaction)
 
 
 def _awaitable(verb: Callable[..., Any], *, threads: bool) -> Callable[..., Coroutine[Any, Any, Any]]:
@@ -36,6 +39,15 @@ def _awaitable(verb: Callable[..., Any], *, threads: bool) -> Callable[..., Coro
         return verb(*args, **kwargs)
 
     return call
+
+
+def _async_context(begin: Callable[[], Any]) -> Callable[[], AbstractAsyncContextManager[Any]]:
+    @asynccontextmanager
+    async def transaction() -> AsyncIterator[Any]:
+        with begin() as tx:
+            yield tx
+
+    return transaction
 
 
 def as_async(store: Any, *, threads: bool = True) -> Store:

@@ -11,12 +11,23 @@ VALUES (:id, :box, :source, :message_id, :topic, :payload, :format, :headers, :c
         :collapse_key, :hash, :hash_algorithm, :due, :expires, :received_at, :first_seen, :last_seen)
 ON CONFLICT (box, message_id, source, retired) DO NOTHING
 
+-- name: insert_plain_message
+-- As above for messages without any of the optional columns: binding many NULLs costs more than the insert itself.
+INSERT INTO postroom_message (id, box, source, message_id, topic, payload, format, first_seen, last_seen)
+VALUES (:id, :box, :source, :message_id, :topic, :payload, :format, :first_seen, :last_seen)
+ON CONFLICT (box, message_id, source, retired) DO NOTHING
+
 -- name: inserted
 SELECT id FROM postroom_message WHERE id BETWEEN :first AND :last
 
 -- name: enter
 INSERT INTO postroom_queue (id, box, state, available_at, group_id, collapse_key, expires)
 VALUES (:id, :box, :state, :available_at, :group_id, :collapse_key, :expires)
+
+-- name: enter_plain
+-- As above for all new messages of a range, where none is in a line or due later.
+INSERT INTO postroom_queue (id, box, state, available_at, collapse_key, expires)
+SELECT id, box, 1, first_seen, collapse_key, expires FROM postroom_message WHERE id BETWEEN :first AND :last
 
 -- name: known
 -- Who holds a key, and how far it is.

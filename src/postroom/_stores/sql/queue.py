@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from postroom._kernel.line import claimable_front
 from postroom._kernel.policy import EXPIRED, cause_of_death
@@ -60,6 +61,7 @@ class Member(NamedTuple):
     state: State
     available_at: Any
     fence: int
+    topic: str
     row: Row
 
 
@@ -103,11 +105,21 @@ class QueuePrograms:
     def _insert(self, box: Box, first: int, drafts: Sequence[Draft], now: Any) -> Program[dict[int, Draft]]:
         """Write what is new, under ids from `first` on; answers the drafts that were."""
         given = dict(enumerate(drafts, first))
-        parameters = [
-            rows.message_row(self.engine, box, id_, draft, self._expires(draft, now), now)
-            for id_, draft in given.items()
-        ]
-        inserted = yield Many("insert_message", rows.MESSAGE_COLUMNS, parameters)
+        if any(map(rows.has_options, drafts)):
+            inserted = yield Many(
+                "insert_message",
+                rows.MESSAGE_COLUMNS,
+                [
+                    rows.message_row(self.engine, box, id_, draft, self._expires(draft, now), now)
+                    for id_, draft in given.items()
+                ],
+            )
+        else:
+            inserted = yield Many(
+                "insert_plain_message",
+                rows.PLAIN_COLUMNS,
+                [(id_, box.key, *draft[:5], now, now) for id_, draft in given.items()],
+            )
         if inserted == len(given):
             return given
         found = yield Statement("inserted", {"first": first, "last": first + len(drafts) - 1})
@@ -120,6 +132,10 @@ class QueuePrograms:
 
     def _enter(self, box: Box, new: dict[int, Draft], now: Any) -> Program[None]:
         """New messages take their places in the queue."""
+        if not box.order.fifo and not any(draft.due for draft in new.values()):
+            if new:
+                yield Statement("enter_plain", {"first": min(new), "last": max(new)})
+            return
         places = yield from self._places(box, new.values(), now)
         yield Many(
             "enter",
@@ -281,7 +297,7 @@ class QueuePrograms:
                 if row[rows.LINE] is None and self._cause_of_death(box, row, now) is None:
                     round_[row[rows.ID]] = row
                 elif row[rows.ID] not in round_:
-                    front = yield from self._front(box, row, groups, now, room)
+                    front = yield from self._front(box, ask, row, groups, now, room)
                     round_.update((member[rows.ID], member) for member in front)
             if round_:
                 ids = self.engine.array(list(round_))
@@ -300,7 +316,7 @@ class QueuePrograms:
         topics = self.engine.array(sorted(ask.topics))
         return (yield Statement("candidates_on_topics", {"box": box.key, "limit": limit, "topics": topics}))
 
-    def _front(self, box: Box, row: Row, groups: set[str], now: Any, limit: int) -> Program[list[Row]]:
+    def _front(self, box: Box, ask: Ask, row: Row, groups: set[str], now: Any, limit: int) -> Program[list[Row]]:
         """What can be claimed at a candidate that is not simply free: the front of its group, or nothing."""
         group = row[rows.LINE]
         if group is None:
@@ -308,22 +324,25 @@ class QueuePrograms:
             return []
         front: list[Row] = []
         if group not in groups:  # `groups` are those that this very claim holds
-            front = yield from self._line_front(box, group, now, limit)
+            front = yield from self._line_front(box, ask, group, now, limit)
         if front:
             groups.add(group)
+            # Who held the group before has lost all of it, not only what is taken now.
+            yield Statement("end_batch", {"box": box.key, "group_id": group, "id": front[-1][rows.ID]})
         if row[rows.ID] not in {member[rows.ID] for member in front}:
             yield Statement("back_in_line", {"id": row[rows.ID]})
         return front
 
-    def _line_front(self, box: Box, group: str, now: Any, limit: int) -> Program[list[Row]]:
+    def _line_front(self, box: Box, ask: Ask, group: str, now: Any, limit: int) -> Program[list[Row]]:
         while True:
             if (yield Statement("group_is_held", {"box": box.key, "group_id": group})):
                 return []
             line = yield Statement("line", {"box": box.key, "group_id": group, "limit": limit})
             members = [
-                Member(rows.STATES[row[rows.STATE]], row[rows.AVAILABLE_AT], row[rows.FENCE], row) for row in line
+                Member(rows.STATES[row[rows.STATE]], row[rows.AVAILABLE_AT], row[rows.FENCE], row[rows.TOPIC], row)
+                for row in line
             ]
-            front = [member.row for member in claimable_front(members, now, limit)]
+            front = [member.row for member in claimable_front(members, now, limit, ask.topics)]
             doomed = [(row, cause) for row in front if (cause := self._cause_of_death(box, row, now))]
             if not doomed:
                 return front
@@ -376,9 +395,9 @@ class QueuePrograms:
         if done:
             completed = yield from self._complete(box, [claim for _, claim in done], now)
             for index, claim in done:
-                if claim.id in completed:
+                if (claim.id, claim.fence) in completed:
                     kept[index] = True
-                    completed.discard(claim.id)  # the same claim given twice settles once
+                    completed.discard((claim.id, claim.fence))  # the same claim given twice settles once
         return kept
 
     def _named(self, box: Box, held: Held) -> Program[Claim | None]:
@@ -419,25 +438,24 @@ class QueuePrograms:
         yield Statement("wait", {"id": id_, "attempt": attempt, "at": at, "error": error})
         yield from self.promote(box, [group])
 
-    def _complete(self, box: Box, claims: Sequence[Claim], now: Any) -> Program[set[int]]:
-        """Successes, all of one owner in one go; answers the ids that were settled."""
-        settled: set[int] = set()
-        for owner in {claim.owner.int: claim.owner for claim in claims}.values():
-            held = {claim.id: claim for claim in claims if claim.owner is owner or claim.owner == owner}
+    def _complete(self, box: Box, claims: Sequence[Claim], now: Any) -> Program[set[tuple[int, int]]]:
+        """Successes; answers which claims, by id and fence, were settled."""
+        settled: set[tuple[int, int]] = set()
+        for owner, held in _batches_of_one_owner(claims):
             parameters = {
                 "box": box.key,
                 "owner": str(owner),
-                "claims": self.engine.array([(claim.id, claim.fence) for claim in held.values()]),
+                "claims": self.engine.pairs({claim.id: claim.fence for claim in held.values()}),
             }
             if box.delivery.on_stale_ack == "requeue":
                 stale = yield Statement("stale_claims", parameters)
                 for (id_,) in stale:
                     yield from self._give_back(box, held[id_], Settlement.release(held[id_]), now)
-                    settled.add(id_)
+                    settled.add((id_, held[id_].fence))
             completed = yield Statement("complete", parameters)
             ids = [id_ for (id_,) in completed]
             yield from self._dequeue(box, ids, blank=box.keeping.on_success == "delete")
-            settled.update(ids)
+            settled.update((id_, held[id_].fence) for id_ in ids)
         return settled
 
     def _dequeue(self, box: Box, ids: Sequence[int], *, blank: bool) -> Program[None]:
@@ -551,6 +569,19 @@ def hashes_differ(known: Known, draft: Draft) -> bool:
 
 def _proof(box: Box, claim: Claim) -> dict[str, Any]:
     return {"box": box.key, "id": claim.id, "owner": str(claim.owner), "fence": claim.fence}
+
+
+def _batches_of_one_owner(claims: Sequence[Claim]) -> Iterator[tuple[UUID, dict[int, Claim]]]:
+    """Claims by id, all of one owner; an id that stands twice, with another fence, goes in a batch of its own."""
+    while claims:
+        owner, batch, rest = claims[0].owner, dict[int, Claim](), list[Claim]()
+        for claim in claims:
+            if (claim.owner is owner or claim.owner == owner) and claim.id not in batch:
+                batch[claim.id] = claim
+            elif batch.get(claim.id) != claim:
+                rest.append(claim)
+        yield owner, batch
+        claims = rest
 
 
 def _batches_of_distinct_keys(drafts: Sequence[Draft]) -> Iterator[Sequence[Draft]]:

@@ -14,7 +14,7 @@ CODES = {state: code for code, state in enumerate(STATES)}
 SEEN, WAITING, CLAIMED, DONE, DEAD = range(5)
 
 # Positions in the views postroom_work and postroom_entry.
-ID, EXPIRES, STATE, DELIVERIES, OWNER, FENCE, AVAILABLE_AT, LINE = 0, 12, 17, 19, 21, 22, 23, 27
+ID, TOPIC, EXPIRES, STATE, DELIVERIES, OWNER, FENCE, AVAILABLE_AT, LINE = 0, 3, 12, 17, 19, 21, 22, 23, 27
 
 MESSAGE_COLUMNS = (
     "id",
@@ -36,6 +36,18 @@ MESSAGE_COLUMNS = (
     "first_seen",
     "last_seen",
 )
+
+
+PLAIN_COLUMNS = (*MESSAGE_COLUMNS[:7], "first_seen", "last_seen")
+_OPTIONS = slice(5, 15)
+
+
+def has_options(draft: Draft) -> bool:
+    """Whether a draft fills any column besides those of every message."""
+    return draft[_OPTIONS] != _NO_OPTIONS
+
+
+_NO_OPTIONS = Draft("", "")[_OPTIONS]
 
 
 def message_row(engine: Engine, box: Box, id_: int, draft: Draft, expires: Any, now: Any) -> tuple[Any, ...]:

@@ -21,7 +21,20 @@ from __future__ import annotations
 import pytest
 
 _TOPICS = (
-    *("base", "boxes", "claim", "collapse", "conflict", "expiry", "fifo", "find", "keys", "purge_replay", "put"),
+    *(
+        "base",
+        "boxes",
+        "claim",
+        "collapse",
+        "conflict",
+        "expiry",
+        "fifo",
+        "find",
+        "keys",
+        "lasting",
+        "purge_replay",
+        "put",
+    ),
     *("renew_reap", "schema", "settle", "transactions", "window"),
 )
 # Before they are imported: a failing `assert` then shows its values, in a package as in a test file.
@@ -32,7 +45,9 @@ from postroom.testing.conformance.base import (  # noqa: E402
     Elapse,
     Now,
     OpenBox,
+    Reopen,
     Suite,
+    Transaction,
 )
 from postroom.testing.conformance.boxes import BoxesConformance  # noqa: E402
 from postroom.testing.conformance.claim import ClaimConformance  # noqa: E402
@@ -42,6 +57,7 @@ from postroom.testing.conformance.expiry import ExpiryConformance  # noqa: E402
 from postroom.testing.conformance.fifo import FifoConformance  # noqa: E402
 from postroom.testing.conformance.find import FindConformance  # noqa: E402
 from postroom.testing.conformance.keys import MarkConformance, RecordConformance  # noqa: E402
+from postroom.testing.conformance.lasting import LastingConformance  # noqa: E402
 from postroom.testing.conformance.purge_replay import PurgeConformance, ReplayConformance  # noqa: E402
 from postroom.testing.conformance.put import PutConformance  # noqa: E402
 from postroom.testing.conformance.renew_reap import ReapConformance, RenewConformance  # noqa: E402
@@ -51,8 +67,9 @@ from postroom.testing.conformance.settle import (  # noqa: E402
     FailConformance,
     ProofConformance,
     RetryConformance,
+    TurnConformance,
 )
-from postroom.testing.conformance.transactions import Transaction, TransactionConformance  # noqa: E402
+from postroom.testing.conformance.transactions import TransactionConformance  # noqa: E402
 from postroom.testing.conformance.window import WindowConformance  # noqa: E402
 
 __all__ = [
@@ -69,6 +86,7 @@ __all__ = [
     "FailConformance",
     "FifoConformance",
     "FindConformance",
+    "LastingConformance",
     "MarkConformance",
     "ProofConformance",
     "PurgeConformance",
@@ -80,12 +98,14 @@ __all__ = [
     "RetryConformance",
     "SchemaConformance",
     "TransactionConformance",
+    "TurnConformance",
     "WindowConformance",
     # For fixtures and tests of your own.
     "Desk",
     "Elapse",
     "Now",
     "OpenBox",
+    "Reopen",
     "Suite",
     "Transaction",
 ]
@@ -102,6 +122,7 @@ class QueueConformance(
     RetryConformance,
     FailConformance,
     ProofConformance,
+    TurnConformance,
     RenewConformance,
     ReapConformance,
     ExpiryConformance,
@@ -117,5 +138,5 @@ class KeyConformance(RecordConformance, MarkConformance):
     """The behaviour of `KeyStore`."""
 
 
-class StoreConformance(QueueConformance, KeyConformance, SchemaConformance, TransactionConformance):
+class StoreConformance(QueueConformance, KeyConformance, SchemaConformance, TransactionConformance, LastingConformance):
     """All of it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, Literal, Protocol
 from uuid import UUID
@@ -25,6 +26,7 @@ from postroom.spi import (
     State,
     Store,
     StoredMessage,
+    Transactor,
 )
 from postroom.testing.clock import FrozenClock
 
@@ -33,6 +35,11 @@ Elapse = Callable[[float], Awaitable[None]]
 """Let so many seconds pass for the store."""
 Now = Callable[[], Awaitable[datetime]]
 """What the store's clock says."""
+
+Transaction = Callable[[], AbstractAsyncContextManager[Any]]
+"""Begins a transaction that can be passed as `tx`: it commits at the end, and rolls back on an error."""
+Reopen = Callable[[], Store]
+"""Another store on the data of the store under test."""
 
 SOURCE = "shop"
 ALICE, BOB = UUID(int=0xA11CE), UUID(int=0xB0B)
@@ -183,8 +190,13 @@ class Suite:
         return now
 
     @pytest.fixture
-    def transaction(self) -> Any:
-        """Override this where `features.transactional`: see `TransactionConformance`."""
+    def transaction(self, store: Store) -> Transaction | None:
+        """Override this where a store is transactional and not a `Transactor`."""
+        return store.transaction if isinstance(store, Transactor) else None
+
+    @pytest.fixture
+    def reopen(self) -> Reopen | None:
+        """Override this where a store keeps its messages outside of its object, to prove that it does."""
         return None
 
     @pytest.fixture(params=["inbox", "outbox"])

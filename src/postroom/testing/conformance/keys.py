@@ -130,7 +130,7 @@ class RecordConformance(Suite):
         ]
         assert list(await box.store.record(box.box, [])) == []
 
-    @pytest.mark.req("IBX-002", "IBX-006", "IBX-105")
+    @pytest.mark.req("IBX-002", "IBX-006")
     async def test_of_many_that_check_one_key_at_once_one_is_first(self, open_box: OpenBox) -> None:
         box = open_box()
         sightings = await asyncio.gather(*(record(box, "1") for _ in range(20)))

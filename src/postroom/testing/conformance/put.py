@@ -42,7 +42,7 @@ class PutConformance(Suite):
         assert (receipt.source, receipt.message_id) == (SOURCE, "1")
         assert receipt.id == (await box.get("1")).id
 
-    @pytest.mark.req("IBX-013", "OBX-001", "IBX-022")
+    @pytest.mark.req("IBX-022")
     async def test_a_message_comes_back_whole(self, open_box: OpenBox, kind: BoxKind, now: Now) -> None:
         box, moment = open_box(kind), await now()
         given = draft(
@@ -334,7 +334,7 @@ class PutConformance(Suite):
         message = await box.get("1")
         assert (message.group, message.received_at) == ("g", moment)
 
-    @pytest.mark.req("IBX-006", "IBX-014", "IBX-105", "OBX-094")
+    @pytest.mark.req("IBX-014")
     async def test_of_many_that_put_one_key_at_once_one_is_new(self, open_box: OpenBox, kind: BoxKind) -> None:
         box = open_box(kind)
         receipts = await asyncio.gather(*(box.put_one(draft("1", payload=str(n))) for n in range(20)))

@@ -10,7 +10,19 @@ import pytest
 
 from postroom import Backoff
 from postroom.errors import AmbiguousMessageId
-from postroom.spi import Claim, Delivery, Ending, Held, Keeping, ReceiptStatus, Settlement, State
+from postroom.spi import (
+    Ask,
+    Claim,
+    Delivery,
+    Ending,
+    Held,
+    Keeping,
+    ReceiptStatus,
+    Settlement,
+    State,
+    Store,
+    Turner,
+)
 from postroom.testing.conformance.base import (
     ALICE,
     BOB,
@@ -415,3 +427,25 @@ class ProofConformance(Suite):
         await box.put(draft("1"))
         claim = claim_of(await box.take())
         assert await box.settle(Settlement.done(claim._replace(until=claim.until - timedelta(days=1)))) == [True]
+
+
+class TurnConformance(Suite):
+    """`turn`, for stores that settle and claim in one go."""
+
+    @pytest.fixture
+    def turner(self, store: Store) -> Turner:
+        if not isinstance(store, Turner):
+            pytest.skip("this store has no `turn`: a worker settles and claims by two calls")
+        return store
+
+    async def test_a_turn_settles_and_then_claims(self, open_box: OpenBox, turner: Turner) -> None:
+        box = open_box(fifo=True)
+        await box.put(*(draft(str(n), group="g") for n in range(3)))
+        [head] = await box.claim(1)
+        unknown = claim_of(head)._replace(id=head.id + 1000)
+        outcomes = [Settlement.done(unknown), Settlement.done(claim_of(head))]
+        settled, claimed = await turner.turn(box.box, outcomes, Ask(BOB, seconds(LEASE), 10))
+        assert list(settled) == [False, True]
+        assert names(claimed) == ["1", "2"]
+        assert {claim_of(message).owner for message in claimed} == {BOB}
+        assert await box.state("0") is State.DONE

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import pytest
 
-from postroom.spi import Ask, Draft, Filter, Key, Settlement, State, Store
-from postroom.testing.conformance.base import ALICE, LEASE, SOURCE, OpenBox, Suite, claim_of, draft, needs, seconds
-
-Transaction = Callable[[], AbstractAsyncContextManager[Any]]
-"""Begins a transaction of the application's own: it commits at the end, and rolls back on an error."""
+from postroom.spi import Ask, Draft, Filter, Key, ReceiptStatus, Settlement, State, Store
+from postroom.testing.conformance.base import (
+    ALICE,
+    LEASE,
+    SOURCE,
+    OpenBox,
+    Suite,
+    Transaction,
+    claim_of,
+    draft,
+    needs,
+    seconds,
+)
 
 
 class Changed(Exception):
@@ -20,7 +26,7 @@ class Changed(Exception):
 
 
 class TransactionConformance(Suite):
-    """These need one more fixture, `transaction`: a `Transaction` on the database of the store."""
+    """These use the store as a `Transactor`, or the fixture `transaction`."""
 
     @pytest.fixture
     def begin(self, store: Store, transaction: Transaction | None) -> Transaction:
@@ -38,6 +44,14 @@ class TransactionConformance(Suite):
             assert receipt.is_new
             assert await box.find() == [], "it can be seen before the caller has committed"
         assert len(await box.find()) == 1
+
+    @pytest.mark.req("OBX-002")
+    async def test_without_a_transaction_a_put_commits_itself(self, open_box: OpenBox, begin: Transaction) -> None:
+        box = open_box("outbox")
+        await box.put(draft("1"))
+        async with begin() as tx:  # on another connection, which sees only what is committed
+            [receipt] = await box.store.put(box.box, [draft("1")], tx=tx)
+        assert receipt.status is ReceiptStatus.DUPLICATE
 
     @pytest.mark.req("OBX-003", "C-55")
     async def test_every_verb_rolls_back_with_the_caller(self, open_box: OpenBox, begin: Transaction) -> None:

@@ -42,5 +42,8 @@ class Engine(Protocol):
     def array(self, values: list[Any]) -> Any:
         """A list as a parameter."""
 
+    def pairs(self, values: Mapping[int, int]) -> Any:
+        """Pairs of numbers as a parameter."""
+
     def split(self, script: str) -> list[str]:
         """The single statements of a migration."""

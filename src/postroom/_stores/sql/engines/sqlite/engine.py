@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -44,6 +45,9 @@ class SqliteEngine:
 
     def array(self, values: list[Any]) -> str:
         return json.dumps(values)
+
+    def pairs(self, values: Mapping[int, int]) -> str:
+        return json.dumps(values)  # an object: its keys and values need no extraction
 
     def split(self, script: str) -> list[str]:
         statements, current = [], ""

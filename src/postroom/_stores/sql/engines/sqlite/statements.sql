@@ -80,14 +80,14 @@ UPDATE postroom_queue INDEXED BY postroom_queue_held SET state = 1, owner = NULL
 
 -- name: stale_claims
 SELECT q.id FROM json_each(:claims) c
-  CROSS JOIN postroom_queue q ON q.id = json_extract(c.value, '$[0]') AND q.fence = json_extract(c.value, '$[1]')
+  CROSS JOIN postroom_queue q ON q.id = CAST(c.key AS INTEGER) AND q.fence = c.value
  WHERE q.box = :box AND q.owner = :owner AND q.state = 2 AND q.stale = 1
 
 -- name: complete
 INSERT INTO postroom_ledger (id, box, completed_at, completed_by, ending, attempt, deliveries, last_error)
 SELECT q.id, q.box, :now, q.owner, 'handled', q.attempt, q.deliveries, q.last_error
   FROM json_each(:claims) c
-  CROSS JOIN postroom_queue q ON q.id = json_extract(c.value, '$[0]') AND q.fence = json_extract(c.value, '$[1]')
+  CROSS JOIN postroom_queue q ON q.id = CAST(c.key AS INTEGER) AND q.fence = c.value
  WHERE q.box = :box AND q.owner = :owner AND q.state = 2
 RETURNING id
 
