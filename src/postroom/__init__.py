@@ -22,14 +22,18 @@ from postroom._kernel.ids import OwnerToken
 from postroom._kernel.message import Claim, Key, Message, Receipt, ReceiptStatus
 from postroom._kernel.observer import Event, Observer
 from postroom._kernel.queries import Reaped
+from postroom._kernel.retry import StorageRetry
 from postroom._kernel.states import Ending, State
 from postroom._room import Postroom
+from postroom._runtime.janitor import Cleaned, Cleaning
+from postroom._runtime.supervisor import BoxHealth
 from postroom.errors import (
     AmbiguousMessageId,
     ArgumentTypeError,
     ArgumentValueError,
     ExtraMissing,
     FeatureMissing,
+    HandlerExists,
     MessageNotFound,
     PostroomError,
     RoomClosed,
@@ -38,6 +42,7 @@ from postroom.errors import (
     SchemaOutdated,
     SchemaTooNew,
     TransactionRefused,
+    Undecodable,
 )
 
 __version__ = "0.1.0"
@@ -64,6 +69,11 @@ __all__ = [
     "Reaped",
     "Outcome",
     "Backoff",
+    "StorageRetry",
+    # the life of a room
+    "Cleaning",
+    "Cleaned",
+    "BoxHealth",
     # what happens
     "Event",
     "Observer",
@@ -74,6 +84,7 @@ __all__ = [
     "ArgumentValueError",
     "ExtraMissing",
     "FeatureMissing",
+    "HandlerExists",
     "MessageNotFound",
     "RoomClosed",
     "SchemaError",
@@ -81,4 +92,5 @@ __all__ = [
     "SchemaOutdated",
     "SchemaTooNew",
     "TransactionRefused",
+    "Undecodable",
 ]

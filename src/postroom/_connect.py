@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from postroom._kernel.clock import Clock
 from postroom._kernel.observer import Observer
+from postroom._kernel.retry import StorageRetry
 from postroom.errors import ArgumentTypeError, ArgumentValueError
 
 Colour = Literal["sync", "async"]
@@ -31,11 +32,11 @@ def open_store(
     raise ArgumentValueError(f"there is no store for {scheme}://; this version has sqlite:/// and memory://")
 
 
-def observe(store: Any, observers: Sequence[Observer], colour: Colour) -> Any:
+def observe(store: Any, observers: Sequence[Observer], retry: StorageRetry, colour: Colour) -> Any:
     from postroom._stores.observed import ObservedStore, SyncObservedStore
 
     wrap: Callable[..., Any] = ObservedStore if colour == "async" else SyncObservedStore
-    return wrap(store, observers)
+    return wrap(store, observers, retry)
 
 
 def _given(url: Any) -> str:

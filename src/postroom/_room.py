@@ -18,6 +18,7 @@ from postroom._kernel.clock import Clock
 from postroom._kernel.observer import Event, Observer
 from postroom._kernel.policy import Box
 from postroom._kernel.program import Async, Program, Sync, call, verb
+from postroom._kernel.retry import StorageRetry
 from postroom._kernel.states import BoxKind
 from postroom._runtime.janitor import Cleaned, Cleaning, Janitor
 from postroom._runtime.supervisor import BoxHealth, Supervisor
@@ -41,18 +42,19 @@ class RoomVerbs:
         prefix: str = "postroom_",
         deploy_schema: bool = False,
         observers: Sequence[Observer] = (),
+        storage_retry: StorageRetry | None = None,
         clock: Clock | None = None,
     ) -> None:
         """A room on the database at `url` (POSTROOM_URL by default), or on a store of your own.
 
-        `deploy_schema` makes missing tables on first use; otherwise call `migrate()` once, when you deploy. `clock`
-        is for tests.
+        `deploy_schema` makes missing tables on first use; otherwise call `migrate()` once, when you deploy.
+        `storage_retry` says how to meet errors that pass by themselves, such as a busy database. `clock` is for tests.
         """
         if store is None:
             store = open_store(url, colour=self._colour, prefix=prefix, deploy_schema=deploy_schema, clock=clock)
         elif url is not None:
             raise ArgumentValueError("pass a url or a store, not both")
-        self.store = observe(store, (journal.write, *observers), self._colour)
+        self.store = observe(store, (journal.write, *observers), storage_retry or StorageRetry(), self._colour)
         self._boxes: dict[str, tuple[Any, Any]] = {}
 
     @property
@@ -107,6 +109,7 @@ class Postroom(RoomVerbs, Async):
         prefix: str = "postroom_",
         deploy_schema: bool = False,
         observers: Sequence[Observer] = (),
+        storage_retry: StorageRetry | None = None,
         clock: Clock | None = None,
         cleaning: Cleaning | None = None,
         shutdown_timeout: timedelta = timedelta(seconds=30),
@@ -118,6 +121,7 @@ class Postroom(RoomVerbs, Async):
             prefix=prefix,
             deploy_schema=deploy_schema,
             observers=(*observers, self._wake),
+            storage_retry=storage_retry,
             clock=clock,
         )
         self._janitor = Janitor(cleaning or Cleaning())

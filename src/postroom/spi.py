@@ -70,12 +70,14 @@ __all__ = [
     "StoredMessage",
     "SystemClock",
     "Transactor",
+    "Transient",
     "Turner",
     "claimable_front",
     "is_in_line",
 ]
 
-Mark = Literal["processing", "processed", "dead"]
+Mark = Literal["processing", "processed", "dead", "skipped"]
+"""`skipped`: a dead letter no longer holds up its group; it stays dead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +150,14 @@ class Transactor(Protocol):
 
     def transaction(self) -> AbstractAsyncContextManager[Any]:
         """A transaction that can be passed as `tx`: committed at the end, rolled back on an error."""
+
+
+@runtime_checkable
+class Transient(Protocol):
+    """Stores that can tell errors that pass by themselves from those that do not."""
+
+    def is_transient(self, error: BaseException) -> bool:
+        """Whether the same call may well succeed a moment later, having changed nothing now."""
 
 
 @runtime_checkable

@@ -43,7 +43,7 @@ from postroom.spi import (
 )
 from postroom.testing import FrozenClock
 
-HISTORIES = int(os.environ.get("POSTROOM_HISTORIES", "250"))
+HISTORIES = int(os.environ.get("POSTROOM_HISTORIES", "500"))
 STEPS = 40
 
 OWNERS = (UUID(int=1), UUID(int=2))
@@ -59,7 +59,7 @@ def seconds(value: float) -> timedelta:
 PLAIN = Order()
 UNBLOCK = Order(fifo=True)
 BLOCK = Order(fifo=True, on_dead="block")
-SHORT_MEMORY = Keeping(dedup_window=seconds(40), retention_from="completed_at")
+SHORT_MEMORY = Keeping(dedup_window=seconds(15), retention_from="completed_at")
 FORGETFUL = Keeping(on_success="delete", dead_letter="discard")
 LIMITED = Delivery(max_deliveries=2, on_stale_ack="requeue")
 

@@ -290,6 +290,22 @@ class BoxVerbs:
         return (yield call(self._store.replay, self.box, which, tx=self._check_tx(tx)))
 
     @verb
+    def blocked_groups(self, *, limit: int = 100) -> Program[list[str]]:
+        """Groups that a dead letter holds up (`on_dead="block"`). Go on with `skip_blocked`, or `replay(group=...)`."""
+        found = yield call(self._store.find, self.box, _filter([State.DEAD], limit=limit)._replace(blocking=True))
+        return list(dict.fromkeys(message.group for message in found))
+
+    @verb
+    def skip_blocked(self, group: str, *, tx: Any = None) -> Program[list[Key]]:
+        """Let a blocked group go on without its dead letters, which stay dead; answers their keys."""
+        self._check_tx(tx)
+        which = _filter([State.DEAD], group=check.text("group", group), limit=check.MAX_BATCH)._replace(blocking=True)
+        found = yield call(self._store.find, self.box, which)
+        keys = [message.key for message in found]
+        skipped = (yield call(self._store.mark, self.box, keys, "skipped", tx=tx)) if keys else []
+        return [key for key, done in zip(keys, skipped, strict=True) if done]
+
+    @verb
     def purge(
         self,
         state: State | str | None = None,
@@ -431,12 +447,12 @@ def _state(value: Any) -> State:
 
 def _filter(
     states: Iterable[State] | None,
-    topic: str | None,
-    source: str | None,
-    group: str | None,
-    correlation_id: str | None,
-    after: int,
-    limit: int,
+    topic: str | None = None,
+    source: str | None = None,
+    group: str | None = None,
+    correlation_id: str | None = None,
+    after: int = 0,
+    limit: int = 100,
 ) -> Filter:
     if after != 0:
         check.count("after", after, most=2**63 - 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Protocol
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -28,5 +29,6 @@ def to_microseconds(moment: datetime) -> int:
     return (moment - EPOCH) // _MICROSECOND
 
 
+@lru_cache(maxsize=4096)  # messages that came together share their times
 def from_microseconds(value: int) -> datetime:
     return EPOCH + timedelta(microseconds=value)

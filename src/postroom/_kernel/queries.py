@@ -33,6 +33,8 @@ class Filter(NamedTuple):
     correlation_id: str | None = None
     after: int = 0
     limit: int = 100
+    blocking: bool = False
+    """Only dead letters that hold up their group (`on_dead="block"`)."""
 
     def fits(self, message: AnyMessage) -> bool:
         return (

@@ -499,6 +499,10 @@ class MemoryVerbs:
             if entry.state is not State.SEEN:
                 return False
             self._enter(box, shelf, entry, now)
+        elif mark == "skipped":
+            if entry.state is not State.DEAD or entry.line is None:
+                return False
+            shelf.promote(shelf.leave_line(entry), to_microseconds(now))
         elif mark == "processed":
             self._finish(shelf, entry, Ending.MARKED, now, by=None, blank=box.keeping.on_success == "delete")
         elif entry.state is not State.DEAD:
@@ -564,7 +568,11 @@ class MemoryVerbs:
             return [_message(entry) for entry in self._matching(shelf, which)]
 
     def _matching(self, shelf: Shelf, which: Filter) -> list[Entry]:
-        fitting = (entry for entry in shelf.entries.values() if which.fits(_message(entry)))
+        fitting = (
+            entry
+            for entry in shelf.entries.values()
+            if which.fits(_message(entry)) and (not which.blocking or entry.line is not None)
+        )
         return list(itertools.islice(fitting, which.limit))
 
     @instant

@@ -1,15 +1,20 @@
-"""A store that tells observers what happens. Wraps any store, so that no store knows that it is watched."""
+"""A store that tells observers what happens, and tries again where an error passes by itself.
+
+It wraps any store, so that no store knows that it is watched, and none has a retry loop of its own.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
 from postroom._kernel.observer import Event, Observer
 from postroom._kernel.program import Async, Call, Program, Sync, call, verb
+from postroom._kernel.retry import StorageRetry
 from postroom.spi import (
     Ask,
     Box,
@@ -25,6 +30,7 @@ from postroom.spi import (
     Settlement,
     Sighting,
     StoredMessage,
+    Transient,
     Turner,
 )
 
@@ -34,8 +40,12 @@ _log = logging.getLogger("postroom")
 class ObservedVerbs:
     """The verbs of both colours."""
 
-    def __init__(self, store: Any, observers: Sequence[Observer]) -> None:
+    _sleep: Callable[[float], Any]
+    """Waits, in the object's colour."""
+
+    def __init__(self, store: Any, observers: Sequence[Observer], retry: StorageRetry = StorageRetry.NONE) -> None:
         self.store = store
+        self._retry = retry
         self.name = store.name
         self.features = store.features
         self._observers = tuple(observers)
@@ -43,13 +53,29 @@ class ObservedVerbs:
     def _watch(self, name: str, box: Box, given: Any, step: Call) -> Program[Any]:
         started, result, error = time.perf_counter(), None, None
         try:
-            result = yield step
+            result = yield from self._try(step)
         except BaseException as raised:
             error = raised
             raise
         finally:
             self._tell(Event(name, self.name, box, given, result, error, time.perf_counter() - started))
         return result
+
+    def _try(self, step: Call) -> Program[Any]:
+        retry = 0
+        while True:
+            try:
+                return (yield step)
+            except Exception as error:
+                retry += 1
+                mine = step.kwargs.get("tx") is None  # half of a caller's transaction cannot be repeated
+                if retry > self._retry.max_retries or not (mine and self._passes(error)):
+                    raise
+                _log.info("%s is busy (%s); trying again", self.name, type(error).__name__)
+            yield call(self._sleep, self._retry.delay(retry))
+
+    def _passes(self, error: Exception) -> bool:
+        return isinstance(self.store, Transient) and self.store.is_transient(error)
 
     def _tell(self, event: Event) -> None:
         for observer in self._observers:
@@ -78,7 +104,7 @@ class ObservedVerbs:
         settled: list[bool] = []
         if settlements and isinstance(self.store, Turner):
             started = time.perf_counter()
-            settled, messages = yield call(self.store.turn, box, settlements, ask)
+            settled, messages = yield from self._try(call(self.store.turn, box, settlements, ask))
             seconds = time.perf_counter() - started
             self._tell(Event("settle", self.name, box, settlements, settled, None, seconds))
             self._tell(Event("claim", self.name, box, ask, messages, None, seconds))
@@ -145,6 +171,10 @@ class ObservedVerbs:
 class ObservedStore(ObservedVerbs, Async):
     """For async code."""
 
+    _sleep = staticmethod(asyncio.sleep)
+
 
 class SyncObservedStore(ObservedVerbs, Sync):
     """For sync code."""
+
+    _sleep = staticmethod(time.sleep)

@@ -18,6 +18,6 @@ def main() -> None:
             raise
         sys.exit(f"postroom: the command line needs {package}: pip install 'postroom[cli]'")
     try:
-        app()
+        app(prog_name="postroom")
     except (PostroomError, OSError, sqlite3.Error) as error:  # what a user can mend; the rest is ours, with its trace
         sys.exit(f"postroom: {error}")

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
 from postroom import __version__
+from postroom.cli.bench import bench
+from postroom.cli.dead.listing import list_letters
+from postroom.cli.dead.purge import purge as purge_letters
+from postroom.cli.dead.replay import replay
+from postroom.cli.dead.show import show
 from postroom.cli.demo import demo
+from postroom.cli.purge import purge
+from postroom.cli.run import run
 from postroom.cli.schema import migrate, schema
+from postroom.cli.status import status
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
+dead = typer.Typer(no_args_is_help=True, help="List, show, replay and purge the dead letters of one box.")
 
 
 def _print_version(asked: bool) -> None:
@@ -29,5 +39,19 @@ def postroom(
     """Reliable messages on the database you already have."""
 
 
-for command in (demo, migrate, schema):
-    app.command()(command)
+_COMMANDS: dict[str, Callable[..., None]] = {
+    "demo": demo,
+    "run": run,
+    "status": status,
+    "purge": purge,
+    "migrate": migrate,
+    "schema": schema,
+    "bench": bench,
+}
+_DEAD: dict[str, Callable[..., None]] = {"list": list_letters, "show": show, "replay": replay, "purge": purge_letters}
+
+for name, command in _COMMANDS.items():
+    app.command(name)(command)
+for name, command in _DEAD.items():
+    dead.command(name)(command)
+app.add_typer(dead, name="dead")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 
 from postroom._connect import ENVIRONMENT
+from postroom.cli.durations import parse
 
 # Typer does not read the variable: the room does, and says what to do where both are missing.
 Url = Annotated[
@@ -16,7 +19,31 @@ Url = Annotated[
 ]
 Prefix = Annotated[str, typer.Option(help="What the tables' names begin with.")]
 Json = Annotated[bool, typer.Option("--json", help="Answer in JSON, for programs.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+_PATH = "MODULE:ROOM"
+RoomArgument = Annotated[
+    str | None, typer.Argument(metavar=_PATH, help="A room in a module, such as shop:room, instead of --url.")
+]
+RoomOption = Annotated[
+    str | None, typer.Option("--room", metavar=_PATH, help="A room in a module, such as shop:room, instead of --url.")
+]
+
+Inbox = Annotated[str | None, typer.Option(metavar="NAME", help="The inbox of this name.")]
+Outbox = Annotated[str | None, typer.Option(metavar="NAME", help="The outbox of this name.")]
+Inboxes = Annotated[list[str] | None, typer.Option("--inbox", metavar="NAME", help="An inbox; may be repeated.")]
+Outboxes = Annotated[list[str] | None, typer.Option("--outbox", metavar="NAME", help="An outbox; may be repeated.")]
+
+Age = Annotated[
+    timedelta | None, typer.Option(parser=parse, metavar="DURATION", help="Only what is older, such as 12h or 30d.")
+]
 
 
-def print_json(answer: dict[str, Any]) -> None:
-    typer.echo(json.dumps(answer, indent=2))
+def console(*, quiet: bool = False) -> Console:
+    """Prints texts as they are: what stands in a message is no markup."""
+    return Console(quiet=quiet, highlight=False, markup=False, emoji=False)
+
+
+def print_json(answer: dict[str, Any], *, one_line: bool = False) -> None:
+    """One answer, or with `one_line` one of many."""
+    typer.echo(json.dumps(answer, indent=None if one_line else 2))

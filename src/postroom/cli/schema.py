@@ -29,8 +29,14 @@ def schema(
     url: Url = None,
     prefix: Prefix = DEFAULT_PREFIX,
     sql: Annotated[bool, typer.Option("--sql", help="Print it as SQL.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print it as SQL in JSON, for programs.")] = False,
 ) -> None:
     """Print the tables, for those who deploy schemas in their own way. Nothing is opened or made."""
-    if not sql:
+    if not sql and not json:
         raise typer.BadParameter("say --sql: SQL is the only form there is", param_hint="--sql")
-    typer.echo(Postroom(url, prefix=prefix).schema_script(), nl=False)
+    room = Postroom(url, prefix=prefix)
+    script = room.schema_script()
+    if json:
+        print_json({"store": room.store.name, "sql": script})
+    else:
+        typer.echo(script, nl=False)

@@ -130,6 +130,9 @@ UPDATE postroom_queue
    SET state = 4, owner = NULL, available_at = NULL, died_at = :now, last_error = :error, group_id = :group_id
  WHERE id = :id
 
+-- name: leave_line
+UPDATE postroom_queue SET group_id = NULL WHERE id = :id
+
 -- name: set_error
 UPDATE postroom_queue SET last_error = :error WHERE id = :id
 
@@ -179,6 +182,7 @@ SELECT w.*
   FROM postroom_queue q
   JOIN postroom_work w ON w.id = q.id
  WHERE q.box = :box AND q.state = 4 AND q.id > :after
+   AND (:blocking = 0 OR q.group_id IS NOT NULL)
    AND (:topic IS NULL OR w.topic = :topic)
    AND (:source IS NULL OR w.source = :source)
    AND (:group_id IS NULL OR w.group_id = :group_id)

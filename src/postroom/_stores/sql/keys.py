@@ -73,6 +73,12 @@ class KeyPrograms:
             if known.state == rows.SEEN:
                 yield from self.queue.enter_seen(box, known.id, Draft(*key), None, now)
             return known.state == rows.SEEN
+        if mark == "skipped":
+            blocks = known.state == rows.DEAD and known.line is not None
+            if blocks:
+                yield Statement("leave_line", {"id": known.id})
+                yield from self.queue.promote(box, [known.line])
+            return blocks
         if mark == "processed":
             blank = box.keeping.on_success == "delete"
             yield from self.queue.finish(box, [known.id], Ending.MARKED, blank=blank)

@@ -538,6 +538,7 @@ class QueuePrograms:
             "source": which.source,
             "group_id": which.group,
             "correlation_id": which.correlation_id,
+            "blocking": int(which.blocking),
             **{state.value: int(which.states is None or state in which.states) for state in State},
         }
         only_dead = which.states == frozenset({State.DEAD})

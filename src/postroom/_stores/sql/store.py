@@ -127,6 +127,9 @@ class SqlVerbs:
     def schema_version(self) -> Program[int]:
         return (yield call(self._driver.transact, self._schema.version, write=False))
 
+    def is_transient(self, error: BaseException) -> bool:
+        return self._driver.is_transient(error)
+
     def schema_script(self) -> str:
         return self._schema.script()
 

@@ -28,4 +28,7 @@ class Driver(Protocol):
     def transaction(self) -> Any:
         """A context manager: an open transaction on a connection of its own, committed at the end."""
 
+    def is_transient(self, error: BaseException) -> bool:
+        """Whether the database said no only for now: locked, busy, a deadlock, a lost connection."""
+
     def close(self) -> Any: ...

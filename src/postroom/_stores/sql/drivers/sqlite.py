@@ -145,6 +145,10 @@ class SqliteVerbs:
                 return in_callers_transaction(self.engine, connection, self._clock, program())
         return in_own_transaction(self.engine, connection, self._clock, program(), write=write)
 
+    def is_transient(self, error: BaseException) -> bool:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the primary code of an extended one
+        return isinstance(error, sqlite3.OperationalError) and code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+
     def _check_open(self) -> None:
         if self._closed:
             raise RoomClosed

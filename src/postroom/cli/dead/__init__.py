@@ -1,0 +1,1 @@
+"""`postroom dead`: the letters that were given up. One file per command."""

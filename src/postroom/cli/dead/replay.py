@@ -1,0 +1,90 @@
+"""`postroom dead replay`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from postroom import Key, Message
+from postroom._stores.sql.statements import DEFAULT_PREFIX
+from postroom.cli.dead.letters import PAGE, Fitting, Group, Source, Topic, letters, table
+from postroom.cli.options import Inbox, Json, Outbox, Prefix, RoomOption, Url, Yes, console, print_json
+from postroom.cli.place import AnyBox, Place
+from postroom.errors import ArgumentValueError
+
+PREVIEW = 20
+
+
+def replay(
+    message_ids: Annotated[list[str] | None, typer.Argument(help="Which messages; otherwise those that fit.")] = None,
+    *,
+    inbox: Inbox = None,
+    outbox: Outbox = None,
+    topic: Topic = None,
+    source: Source = None,
+    group: Group = None,
+    everything: Annotated[bool, typer.Option("--all", help="All dead letters of the box.")] = False,
+    limit: Annotated[int | None, typer.Option(min=1, help="How many at most; all by default.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be replayed.")] = False,
+    yes: Yes = False,
+    room: RoomOption = None,
+    url: Url = None,
+    prefix: Prefix = DEFAULT_PREFIX,
+    json: Json = False,
+) -> None:
+    """Let dead letters be tried again: those named, or those that fit. Asks before it replays what was not named."""
+    fitting = Fitting(topic=topic, source=source, group=group)
+    if message_ids and (topic or group or everything or limit):
+        raise typer.BadParameter("name messages, or say which fit, but not both")
+    if not message_ids and not everything and not any(fitting.values()):
+        raise typer.BadParameter("name messages, or say which fit, or say --all")
+    with Place.of(room, url, prefix) as place:
+        box = place.box(inbox, outbox)
+        if message_ids:
+            chosen = [place.wait(box.get(message_id, source)) for message_id in message_ids]
+        else:
+            chosen = list(letters(place, box, fitting, limit))
+        check_order(place, chosen)
+        if chosen and not message_ids:
+            if not json:
+                preview(chosen)
+            if not yes and not dry_run:
+                question = f"replay {len(chosen)} dead letters of {box.box.kind} {box.name!r}?"
+                typer.confirm(question, abort=True, err=True)
+        replayed = [] if dry_run else replay_all(place, box, chosen)
+    report(box, [letter.key for letter in chosen], replayed, dry_run=dry_run, json=json)
+
+
+def check_order(place: Place, chosen: Sequence[Message[Any]]) -> None:
+    """Only a room's declaration says whether groups are in order; guessing wrong would break it."""
+    if not place.is_declared and any(letter.group is not None for letter in chosen):
+        raise ArgumentValueError(
+            "some of these have a group, and a URL does not say whether its box is FIFO: pass --room MODULE:ROOM"
+        )
+
+
+def preview(chosen: Sequence[Message[Any]]) -> None:
+    console().print(table(chosen[:PREVIEW]))
+    if len(chosen) > PREVIEW:
+        typer.echo(f"and {len(chosen) - PREVIEW} more")
+
+
+def replay_all(place: Place, box: AnyBox, chosen: Sequence[Message[Any]]) -> list[Key]:
+    """By their ids: what dies while this goes on is not replayed again and again."""
+    replayed: list[Key] = []
+    for start in range(0, len(chosen), PAGE):
+        replayed += place.wait(box.replay(chosen[start : start + PAGE]))
+    return replayed
+
+
+def report(box: AnyBox, chosen: list[Key], replayed: list[Key], *, dry_run: bool, json: bool) -> None:
+    if json:
+        shown = [key._asdict() for key in (chosen if dry_run else replayed)]
+        print_json({"box": box.box.key, "dry_run": dry_run, "count": len(shown), "messages": shown})
+    elif dry_run:
+        typer.echo(f"would replay {len(chosen)}")
+    else:
+        alone = len(chosen) - len(replayed)
+        typer.echo(f"replayed {len(replayed)}" + (f"; {alone} were not dead and left alone" if alone else ""))

@@ -1,0 +1,45 @@
+"""`postroom dead show`."""
+
+from __future__ import annotations
+
+import json as to_json
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from postroom._stores.sql.statements import DEFAULT_PREFIX
+from postroom.cli.dead.letters import clean, describe
+from postroom.cli.options import Inbox, Json, Outbox, Prefix, RoomOption, Url, console, print_json
+from postroom.cli.place import Place
+
+
+def show(
+    message_id: Annotated[str, typer.Argument(help="The message's id, as its sender gave it.")],
+    *,
+    inbox: Inbox = None,
+    outbox: Outbox = None,
+    source: Annotated[str | None, typer.Option(help="Its source, where several have this id.")] = None,
+    payload: Annotated[bool, typer.Option("--payload", help="The payload too: it may be private.")] = False,
+    room: RoomOption = None,
+    url: Url = None,
+    prefix: Prefix = DEFAULT_PREFIX,
+    json: Json = False,
+) -> None:
+    """Show all that is known of a message: its error, its times, its headers. Works in any state."""
+    with Place.of(room, url, prefix) as place:
+        message = place.wait(place.box(inbox, outbox).get(message_id, source))
+    known = describe(message, payload=payload)
+    if json:
+        print_json(known)
+        return
+    table = Table(show_header=False, box=None)
+    for name, value in known.items():
+        table.add_row(name, clean(_as_text(value)))
+    console().print(table, soft_wrap=True)
+
+
+def _as_text(value: Any) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else to_json.dumps(value, indent=2, ensure_ascii=False)

@@ -1,0 +1,111 @@
+"""Where a command works: on a room that a module made, or on whatever is at a URL."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import traceback
+from collections.abc import Coroutine, Iterable
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import typer
+
+from postroom import Inbox, Outbox, Postroom
+from postroom._kernel.states import BoxKind
+from postroom._stores.sql.statements import DEFAULT_PREFIX
+from postroom.errors import ArgumentValueError
+
+AnyBox = Inbox | Outbox
+R = TypeVar("R")
+
+
+def load(path: str) -> Postroom:
+    """The room at `module:attribute`; modules in the current directory count."""
+    module_name, _, attribute = path.partition(":")
+    if not module_name or not attribute:
+        raise ArgumentValueError(f"{path!r} names no room: it should look like shop:room, a module and a name in it")
+    value: Any = _module(module_name)
+    for name in attribute.split("."):
+        try:
+            value = getattr(value, name)
+        except AttributeError:
+            raise ArgumentValueError(f"there is no {attribute!r} in the module {module_name!r}") from None
+    if not isinstance(value, Postroom):
+        kind = f"{type(value).__module__}.{type(value).__qualname__}"
+        raise ArgumentValueError(f"{path} is a {kind}, not a postroom.Postroom")
+    return value
+
+
+def _module(name: str) -> Any:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as missing:
+        if missing.name is not None and f"{name}.".startswith(f"{missing.name}."):
+            raise ArgumentValueError(f"there is no module {missing.name!r}, here or installed") from None
+        raise _broken(name, missing) from None
+    except Exception as error:  # noqa: BLE001 - whatever a module raises when it is imported
+        raise _broken(name, error) from None
+
+
+def _broken(name: str, error: Exception) -> ArgumentValueError:
+    traceback.print_exception(error)  # the fault is in the user's own code: one line would not find it
+    return ArgumentValueError(f"the module {name!r} could not be imported: {error}")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A room, what is known of its boxes, and a loop to run their verbs in."""
+
+    room: Postroom
+    is_declared: bool
+    """Whether a module made the room and so says which boxes it has, with which options."""
+    _runner: asyncio.Runner = field(default_factory=asyncio.Runner)
+
+    @classmethod
+    def of(cls, path: str | None, url: str | None, prefix: str) -> Place:
+        if path is None:
+            return cls(Postroom(url, prefix=prefix), is_declared=False)
+        if url is not None or prefix != DEFAULT_PREFIX:
+            raise typer.BadParameter("a room has its own database: leave out --url and --prefix")
+        return cls(load(path), is_declared=True)
+
+    def boxes(self, inboxes: Iterable[str] | None, outboxes: Iterable[str] | None) -> list[AnyBox]:
+        """Those that are named; otherwise all that a declared room has, or the two with default names."""
+        named = [self._box("inbox", name) for name in inboxes or ()]
+        named += [self._box("outbox", name) for name in outboxes or ()]
+        if named:
+            return named
+        return self.room.boxes if self.is_declared else [self.room.inbox(), self.room.outbox()]
+
+    def box(self, inbox: str | None, outbox: str | None) -> AnyBox:
+        """The one box that is named."""
+        if (inbox is None) == (outbox is None):
+            raise typer.BadParameter("name one box, by --inbox or by --outbox", param_hint="--inbox / --outbox")
+        return self._box("outbox", outbox) if inbox is None else self._box("inbox", inbox)
+
+    def _box(self, kind: BoxKind, name: Any) -> AnyBox:
+        if not self.is_declared:
+            return self.room.inbox(name) if kind == "inbox" else self.room.outbox(name)
+        for face in self.room.boxes:
+            if (face.box.kind, face.name) == (kind, name):
+                found: AnyBox = face
+                return found
+        has = ", ".join(f"{face.box.kind} {face.name!r}" for face in self.room.boxes) or "no boxes"
+        raise ArgumentValueError(f"the room has no {kind} {name!r}; it has {has}")
+
+    def wait(self, work: Coroutine[Any, Any, R]) -> R:
+        """A room is for async code; a command does one thing after the other, and may be interrupted in between."""
+        return self._runner.run(work)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._runner:
+            self.wait(self.room.close())

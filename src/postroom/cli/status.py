@@ -1,0 +1,71 @@
+"""`postroom status`: how many messages stand in each state."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Annotated, Any
+
+import typer
+from rich.live import Live
+from rich.table import Table
+
+from postroom import State
+from postroom._stores.sql.statements import DEFAULT_PREFIX
+from postroom.cli.options import Inboxes, Json, Outboxes, Prefix, RoomArgument, Url, console, print_json
+from postroom.cli.place import AnyBox, Place
+
+
+def status(
+    room: RoomArgument = None,
+    *,
+    url: Url = None,
+    prefix: Prefix = DEFAULT_PREFIX,
+    inbox: Inboxes = None,
+    outbox: Outboxes = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Show it again and again, until Ctrl-C.")] = False,
+    every: Annotated[float, typer.Option(min=0.1, max=3600, help="Seconds between two looks.")] = 1.0,
+    json: Json = False,
+) -> None:
+    """Show how many messages stand in each state. Without names: a room's boxes, or the inbox and the outbox."""
+    with Place.of(room, url, prefix) as place:
+        boxes = place.boxes(inbox, outbox)
+        if watch:
+            with suppress(KeyboardInterrupt):  # how watching ends
+                keep_showing(place, boxes, every, json=json)
+        elif json:
+            print_json(count(place, boxes))
+        else:
+            console().print(table(count(place, boxes)))
+
+
+def keep_showing(place: Place, boxes: Sequence[AnyBox], every: float, *, json: bool) -> None:
+    with Live(console=console(quiet=json), auto_refresh=False) as live:
+        while True:
+            counted = count(place, boxes)
+            if json:
+                print_json(counted, one_line=True)
+            live.update(table(counted), refresh=True)
+            time.sleep(every)
+
+
+def count(place: Place, boxes: Sequence[AnyBox]) -> dict[str, Any]:
+    return {
+        "store": place.room.store.name,
+        "boxes": [{"kind": face.box.kind, "name": face.name, **place.wait(face.counts())} for face in boxes],
+    }
+
+
+def table(counted: dict[str, Any]) -> Table:
+    made = Table("box", "name")
+    for state in State:
+        made.add_column(state, justify="right")
+    for row in counted["boxes"]:
+        made.add_row(
+            row["kind"],
+            row["name"],
+            *(f"{row[state]:,}" for state in State),
+            style="red" if row[State.DEAD] else None,
+        )
+    return made
