@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, ClassVar, Self, TypeVar, Unpack
+from typing import Any, ClassVar, Self, TypedDict, TypeVar, Unpack
 
 from postroom._connect import Colour, observe, open_store
 from postroom._faces import check
@@ -27,6 +27,17 @@ from postroom.errors import ArgumentValueError, FeatureMissing
 from postroom.spi import Features, Schema
 
 H = TypeVar("H", bound=Callable[[], Any])
+
+
+class RoomOptions(TypedDict, total=False):
+    """What can be said of a room, beside its URL."""
+
+    store: Any
+    prefix: str
+    deploy_schema: bool
+    observers: Sequence[Observer]
+    storage_retry: StorageRetry | None
+    clock: Clock | None
 
 
 class RoomVerbs:
@@ -105,25 +116,13 @@ class Postroom(RoomVerbs, Async):
         self,
         url: str | None = None,
         *,
-        store: Any = None,
-        prefix: str = "postroom_",
-        deploy_schema: bool = False,
-        observers: Sequence[Observer] = (),
-        storage_retry: StorageRetry | None = None,
-        clock: Clock | None = None,
         cleaning: Cleaning | None = None,
         shutdown_timeout: timedelta = timedelta(seconds=30),
+        **options: Unpack[RoomOptions],
     ) -> None:
         """As for sync code; and how to clean up, and how long a stop waits for handlers."""
-        super().__init__(
-            url,
-            store=store,
-            prefix=prefix,
-            deploy_schema=deploy_schema,
-            observers=(*observers, self._wake),
-            storage_retry=storage_retry,
-            clock=clock,
-        )
+        options["observers"] = (*options.get("observers", ()), self._wake)
+        super().__init__(url, **options)
         self._janitor = Janitor(cleaning or Cleaning())
         self._supervisor = Supervisor(
             self.store, self._janitor, shutdown_timeout=check.duration("shutdown_timeout", shutdown_timeout, zero=True)

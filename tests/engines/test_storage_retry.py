@@ -1,4 +1,4 @@
-"""Storage errors that pass by themselves are met with another try; others are not, nor those in a caller's transaction."""
+"""Storage errors that pass by themselves are met with another try, but never in a caller's transaction."""
 
 from __future__ import annotations
 

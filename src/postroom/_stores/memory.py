@@ -396,14 +396,19 @@ class MemoryVerbs:
     @instant
     def settle(self, box: Box, settlements: Sequence[Settlement], *, tx: Any = None) -> list[bool]:
         with self._open(box) as (shelf, now, _):
-            named = [(i, self._resolve(shelf, s.target), s) for i, s in enumerate(settlements)]
-            kept = [False] * len(settlements)
+            successes: list[tuple[int, Entry, Settlement]] = []
+            others: list[tuple[int, Entry, Settlement]] = []
+            for index, settlement in enumerate(settlements):
+                entry = self._resolve(shelf, settlement.target)
+                if entry is not None:
+                    succeeds = _succeeds(box, entry, settlement)
+                    (successes if succeeds else others).append((index, entry, settlement))
             # What is not a success comes first, from the back: it ends the batches of its groups, so that a success
             # further behind in the same line no longer holds. Giving a whole batch back then keeps every item.
-            named.sort(key=lambda item: (_succeeds(box, item[1], item[2]), -(item[1].id if item[1] else 0)))
-            for index, entry, settlement in named:
-                held = entry and self._still_held(entry, settlement.target)
-                if entry is not None and held:
+            others.sort(key=lambda item: -item[1].id)
+            kept = [False] * len(settlements)
+            for index, entry, settlement in others + successes:
+                if self._still_held(entry, settlement.target):
                     self._settle(box, shelf, entry, settlement, now)
                     kept[index] = True
             return kept
@@ -419,7 +424,7 @@ class MemoryVerbs:
         return next((shelf.entries[id_] for id_ in sources.values()), None)
 
     def _still_held(self, entry: Entry, target: Claim | Held) -> bool:
-        if entry.state is not State.CLAIMED or entry.owner != target.owner:
+        if entry.state is not State.CLAIMED or not (entry.owner is target.owner or entry.owner == target.owner):
             return False
         return isinstance(target, Held) or entry.fence == target.fence
 
@@ -594,9 +599,9 @@ class SyncMemoryStore(MemoryVerbs, Sync):
     """For sync code."""
 
 
-def _succeeds(box: Box, entry: Entry | None, settlement: Settlement) -> bool:
+def _succeeds(box: Box, entry: Entry, settlement: Settlement) -> bool:
     """An ack of content that has changed meanwhile is none, where the box says so: the message is given back."""
-    outdated = entry is not None and entry.stale and box.delivery.on_stale_ack == "requeue"
+    outdated = entry.stale and box.delivery.on_stale_ack == "requeue"
     return settlement.verdict == "done" and not outdated
 
 
@@ -618,31 +623,35 @@ def _message(entry: Entry) -> StoredMessage:
     draft, claim = entry.draft, None
     if entry.state is State.CLAIMED and entry.owner is not None and entry.available_at is not None:
         claim = Claim(entry.id, entry.owner, entry.fence, from_microseconds(entry.available_at))
-    return Message(
-        entry.id,
-        draft.source,
-        draft.message_id,
-        draft.topic,
-        draft.payload,
-        draft.format,
-        draft.headers or {},
-        draft.correlation_id,
-        draft.group,
-        draft.collapse_key,
-        draft.hash,
-        draft.due,
-        entry.expires,
-        draft.received_at,
-        entry.first_seen,
-        entry.last_seen,
-        entry.revision,
-        entry.state,
-        entry.attempt,
-        entry.deliveries,
-        entry.last_error,
-        claim,
-        entry.completed_at,
-        entry.completed_by,
-        entry.ending,
-        None,
+    # Its constructor would cost as much again: this runs for every message that is claimed.
+    return tuple.__new__(
+        Message,
+        (
+            entry.id,
+            draft.source,
+            draft.message_id,
+            draft.topic,
+            draft.payload,
+            draft.format,
+            draft.headers or {},
+            draft.correlation_id,
+            draft.group,
+            draft.collapse_key,
+            draft.hash,
+            draft.due,
+            entry.expires,
+            draft.received_at,
+            entry.first_seen,
+            entry.last_seen,
+            entry.revision,
+            entry.state,
+            entry.attempt,
+            entry.deliveries,
+            entry.last_error,
+            claim,
+            entry.completed_at,
+            entry.completed_by,
+            entry.ending,
+            None,
+        ),
     )

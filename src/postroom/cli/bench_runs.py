@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from statistics import quantiles
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-from postroom import Event, Inbox, Message, NewMessage, OwnerToken, Postroom, State
+from postroom import Event, Inbox, Message, NewMessage, Observer, OwnerToken, Postroom, State
 
 TOPIC = "bench"
 PAYLOAD = {
@@ -71,46 +72,72 @@ class Watch:
 
 async def measure(plan: Plan, tell: Callable[[str], object]) -> Measured:
     """All of it, in boxes of its own, which are empty afterwards."""
+    async with room_of(plan) as room:
+        measured = Measured(room.store.name, not plan.make, plan.messages, plan.batch, plan.samples, plan.idle_seconds)
+        await throughput(room, plan, measured, tell)
     watch = Watch()
-    room = Postroom(plan.url, prefix=plan.prefix, observers=[watch])
-    measured = Measured(room.store.name, not plan.make, plan.messages, plan.batch, plan.samples, plan.idle_seconds)
-    name = f"bench-{uuid4().hex}"
-    single = room.inbox(f"{name}-single", batch_size=plan.batch)
-    batches = room.inbox(f"{name}-batch", batch_size=plan.batch)
-    probe = Probe()
-    single.handler(TOPIC)(probe.handle)
-    batches.handler(TOPIC, batch=plan.batch)(probe.handle_many)
-    if plan.make:
-        await room.migrate()
-    await single.find(limit=1)  # what is wrong with the database is told before anything is made
-    try:
-        await throughput(room, single, batches, plan, measured, tell)
-        tell("latency when idle")
-        await room.start()
-        took = sorted([await latency(single, probe, watch) for _ in range(plan.samples)])
-        measured.latency_p50_ms, measured.latency_p99_ms = (round(percentile(took, n) * 1000, 3) for n in (50, 99))
-        tell(f"idling for {plan.idle_seconds:g} s")
-        before = watch.calls
-        await asyncio.sleep(plan.idle_seconds)
-        measured.idle_calls_per_second = round((watch.calls - before) / plan.idle_seconds, 3)
-    finally:
-        await leave(room, single, batches)
+    async with room_of(plan, watch) as room:
+        await idleness(room, watch, plan, measured, tell)
     return measured
 
 
-async def throughput(
-    room: Postroom, single: Inbox, batches: Inbox, plan: Plan, measured: Measured, tell: Callable[[str], object]
-) -> None:
+@asynccontextmanager
+async def room_of(plan: Plan, *observers: Observer) -> AsyncIterator[Postroom]:
+    room = Postroom(plan.url, prefix=plan.prefix, observers=observers)
+    try:
+        if plan.make:
+            await room.migrate()
+        yield room
+        await room.stop()
+    finally:
+        try:
+            for box in room.boxes:
+                await empty(box)
+        finally:
+            await room.close()
+
+
+async def empty(box: Inbox) -> None:
+    """Settle what an interruption has left, and delete everything."""
+    owner = OwnerToken.new()
+    while left := await box.claim(owner, batch_size=1000):
+        await box.ack(owner, left)
+    await box.purge(State.DONE, older_than=timedelta())
+
+
+def box_of(room: Postroom, plan: Plan) -> Inbox:
+    """A box that nobody else uses."""
+    return room.inbox(f"bench-{uuid4().hex}", batch_size=plan.batch)
+
+
+async def throughput(room: Postroom, plan: Plan, measured: Measured, tell: Callable[[str], object]) -> None:
     async def rate(what: str, work: Awaitable[object]) -> float:
         tell(what)
         started = time.perf_counter()
         await work
         return round(plan.messages / (time.perf_counter() - started), 1)
 
+    probe, single, batches = Probe(), box_of(room, plan), box_of(room, plan)
+    single.handler(TOPIC)(probe.handle)
+    batches.handler(TOPIC, batch=plan.batch)(probe.handle_many)
     measured.enqueue_single_per_second = await rate("enqueue, one by one", enqueue_single(single, plan.messages))
     measured.drain_single_per_second = await rate("drain, one by one", room.drain())
     measured.enqueue_bulk_per_second = await rate("enqueue in bulk", enqueue_bulk(batches, plan.messages, plan.batch))
     measured.drain_batch_per_second = await rate("drain in batches", room.drain())
+
+
+async def idleness(room: Postroom, watch: Watch, plan: Plan, measured: Measured, tell: Callable[[str], object]) -> None:
+    """What it is like when there is nothing to do, for one box."""
+    probe, box = Probe(), box_of(room, plan)
+    box.handler(TOPIC)(probe.handle)
+    await room.start()
+    tell("latency when idle")
+    took = sorted([await latency(box, probe, watch) for _ in range(plan.samples)])
+    measured.latency_p50_ms, measured.latency_p99_ms = (round(percentile(took, n) * 1000, 3) for n in (50, 99))
+    tell(f"idling for {plan.idle_seconds:g} s")
+    before = watch.calls
+    await asyncio.sleep(plan.idle_seconds)
+    measured.idle_calls_per_second = round((watch.calls - before) / plan.idle_seconds, 3)
 
 
 async def enqueue_single(box: Inbox, count: int) -> None:
@@ -150,16 +177,3 @@ async def latency(box: Inbox, probe: Probe, watch: Watch) -> float:
 
 def percentile(values: list[float], number: int) -> float:
     return values[0] if len(values) == 1 else quantiles(values, n=100, method="inclusive")[number - 1]
-
-
-async def leave(room: Postroom, *boxes: Inbox) -> None:
-    """Stop, handle what an interruption has left, and delete everything."""
-    try:
-        await room.stop()
-        owner = OwnerToken.new()
-        for box in boxes:
-            while left := await box.claim(owner, batch_size=1000):
-                await box.ack(owner, left)
-            await box.purge(State.DONE, older_than=timedelta())
-    finally:
-        await room.close()

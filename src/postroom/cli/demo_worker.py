@@ -21,7 +21,7 @@ from typing import Any
 from postroom import Message, OwnerToken
 from postroom.sync import Inbox, Postroom
 
-LEASE_SECONDS = 2
+LEASE_SECONDS = 1
 BATCH_SIZE = 25
 MAX_ATTEMPTS = 5
 FAILURE_RATE = 0.15
