@@ -315,7 +315,10 @@ class MemoryVerbs:
         with self._open(box) as (shelf, now_at, now):
             until = to_microseconds(now_at + ask.lease)
             for candidate in shelf.candidates(now, ask.topics):
-                front = self._front(box, shelf, candidate, now_at, ask.limit - len(taken), ask.topics)
+                if candidate.line is None and _cause_of_death(box, candidate, now) is None:
+                    front = [candidate]
+                else:
+                    front = self._front(box, shelf, candidate, now_at, ask.limit - len(taken), ask.topics)
                 for entry in front:
                     entry.state, entry.owner, entry.stale = State.CLAIMED, ask.owner, False
                     entry.fence += 1
@@ -468,7 +471,7 @@ class MemoryVerbs:
         entry.owner = entry.available_at = None
         if entry.draft.collapse_key is not None:
             shelf.collapsing.get(entry.draft.collapse_key, set()).discard(entry.id)
-        if not stay_in_line:
+        if entry.line is not None and not stay_in_line:
             shelf.promote(shelf.leave_line(entry), to_microseconds(now))
 
     def _finish(
