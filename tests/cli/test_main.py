@@ -11,7 +11,7 @@ import pytest
 
 import postroom
 from postroom import cli
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, RunEach
 
 
 def test_the_command_is_installed() -> None:
@@ -24,18 +24,57 @@ def test_the_version(run: Run) -> None:
     assert (ran.returncode, ran.stdout) == (0, f"postroom {postroom.__version__}\n")
 
 
-def test_help_names_every_command(run: Run) -> None:
-    ran = run("--help")
-    assert ran.returncode == 0
-    for command in ("demo", "migrate", "schema"):
-        assert command in ran.stdout
+def test_help_names_every_command(run_each: RunEach) -> None:
+    whole, dead = run_each(("--help",), ("dead", "--help"))
+    for command in ("demo", "run", "status", "dead", "purge", "migrate", "schema", "bench"):
+        assert f" {command} " in whole.stdout
+    for command in ("list", "show", "replay", "purge"):
+        assert f" {command} " in dead.stdout
 
 
-@pytest.mark.parametrize("arguments", [(), ("nonsense",), ("migrate", "--nonsense"), ("demo", "--messages", "many")])
-def test_a_wrong_call_ends_with_2(run: Run, arguments: tuple[str, ...]) -> None:
-    ran = run(*arguments)
-    assert ran.returncode == 2
-    assert "Usage" in ran.stdout + ran.stderr
+WRONG: dict[tuple[str, ...], str] = {
+    (): "Usage",
+    ("nonsense",): "No such command",
+    ("migrate", "--nonsense"): "No such option",
+    ("demo", "--messages", "many"): "--messages",
+    ("run",): "Missing argument",
+    ("run", "shop:room", "--log-level", "loud"): "--log-level",
+    ("schema", "--url", "memory://"): "--sql",
+    ("status", "shop:room", "--url", "memory://"): "leave out --url",
+    ("dead",): "Usage",
+    ("dead", "list", "--url", "memory://"): "name one box",
+    ("dead", "list", "--url", "memory://", "--inbox", "a", "--outbox", "b"): "name one box",
+    ("dead", "replay", "--inbox", "inbox"): "or say --all",
+    ("dead", "replay", "1", "--all", "--inbox", "inbox"): "but not both",
+    ("dead", "purge", "--inbox", "inbox"): "--older-than 30d",
+    ("dead", "purge", "--inbox", "inbox", "--older-than", "30"): "'30' is not a duration",
+    ("purge", "--older-than", "soon"): "'soon' is not a duration",
+    ("purge", "--state", "seen"): "--older-than 30d",
+    ("purge", "--state", "waiting"): "--state",
+    ("purge", "--reap"): "MODULE:ROOM",
+    ("bench", "--messages", "0"): "--messages",
+}
+
+
+def test_a_wrong_call_ends_with_2(run_each: RunEach, tmp_path: Path) -> None:
+    for (arguments, hint), ran in zip(WRONG.items(), run_each(*WRONG), strict=True):
+        said = " ".join((ran.stdout + ran.stderr).split())
+        assert ran.returncode == 2, (arguments, said)
+        assert "Usage" in said, arguments
+        assert hint in said, arguments
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_shell_can_complete(run_each: RunEach) -> None:
+    def typed(line: str) -> dict[str, str]:
+        return {"_POSTROOM_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(line.split()) - 1)}
+
+    [script] = run_each(("--show-completion", "bash"), _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")
+    assert "_POSTROOM_COMPLETE=complete_bash" in script.stdout
+    [commands] = run_each((), **typed("postroom de"))
+    assert commands.stdout.split() == ["demo", "dead"]
+    [options] = run_each((), **typed("postroom dead replay --dr"))
+    assert options.stdout.split() == ["--dry-run"]
 
 
 @pytest.mark.parametrize("missing", ["typer", "rich"])

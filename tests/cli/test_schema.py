@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from postroom.sync import Postroom
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, RunEach, answer
 
 URL = "sqlite:///shop.db"
 
@@ -23,15 +22,10 @@ def test_migrate_makes_the_tables_once(run: Run, tmp_path: Path) -> None:
         assert room.inbox().enqueue("topic", "text", source="shop", message_id="1").is_new
 
 
-def test_migrate_answers_in_json(run: Run) -> None:
-    first, second = run("migrate", "--url", URL, "--json"), run("migrate", "--url", URL, "--json")
-    assert json.loads(first.stdout) == {"store": "sqlite:shop.db", "applied": [1]}
-    assert json.loads(second.stdout) == {"store": "sqlite:shop.db", "applied": []}
-
-
-def test_the_url_comes_from_the_environment(run: Run, tmp_path: Path) -> None:
-    assert run("migrate", POSTROOM_URL=URL).returncode == 0
-    assert (tmp_path / "shop.db").exists()
+def test_migrate_answers_in_json_and_takes_the_url_from_the_environment(run: Run) -> None:
+    first, second = run("migrate", "--json", POSTROOM_URL=URL), run("migrate", "--json", "--url", URL)
+    assert answer(first) == {"store": "sqlite:shop.db", "applied": [1]}
+    assert answer(second) == {"store": "sqlite:shop.db", "applied": []}
 
 
 def test_the_option_goes_before_the_environment(run: Run, tmp_path: Path) -> None:
@@ -40,23 +34,22 @@ def test_the_option_goes_before_the_environment(run: Run, tmp_path: Path) -> Non
     assert not (tmp_path / "shop.db").exists()
 
 
-@pytest.mark.parametrize(
-    ("url", "said"),
-    [
-        (None, "no database: pass a URL such as sqlite:///shop.db, or set POSTROOM_URL"),
-        ("shop.db", "this is not a URL"),
-        ("oracle://scott:tiger@host", "there is no store for oracle://"),
-        ("sqlite:///missing/shop.db", "unable to open database file"),
-        ("sqlite:///text.db", "file is not a database"),
-    ],
-)
-def test_what_is_wrong_is_said_in_one_line(run: Run, tmp_path: Path, url: str | None, said: str) -> None:
+WRONG: dict[tuple[str, ...], str] = {
+    (): "no database: pass a URL such as sqlite:///shop.db, or set POSTROOM_URL",
+    ("--url", "shop.db"): "this is not a URL",
+    ("--url", "oracle://scott:tiger@host"): "there is no store for oracle://",
+    ("--url", "sqlite:///missing/shop.db"): "unable to open database file",
+    ("--url", "sqlite:///text.db"): "file is not a database",
+}
+
+
+def test_what_is_wrong_is_said_in_one_line(run_each: RunEach, tmp_path: Path) -> None:
     (tmp_path / "text.db").write_text("This is no database. " * 100)
-    ran = run("migrate", *(["--url", url] if url else []))
-    assert (ran.returncode, ran.stdout) == (1, "")
-    assert ran.stderr.startswith(f"postroom: {said}")
-    assert ran.stderr.count("\n") == 1
-    assert "tiger" not in ran.stderr
+    for said, ran in zip(WRONG.values(), run_each(*(("migrate", *url) for url in WRONG)), strict=True):
+        assert (ran.returncode, ran.stdout) == (1, "")
+        assert ran.stderr.startswith(f"postroom: {said}")
+        assert ran.stderr.count("\n") == 1
+        assert "tiger" not in ran.stderr
 
 
 def test_tables_of_a_newer_version_are_left_alone(run: Run, tmp_path: Path) -> None:
@@ -69,10 +62,10 @@ def test_tables_of_a_newer_version_are_left_alone(run: Run, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("prefix", ["postroom_", "mail_"])
-def test_the_script_makes_what_migrate_makes(run: Run, tmp_path: Path, prefix: str) -> None:
-    script = run("schema", "--sql", "--url", URL, "--prefix", prefix)
-    assert script.returncode == 0
-    assert run("migrate", "--url", URL, "--prefix", prefix).returncode == 0
+def test_the_script_makes_what_migrate_makes(run_each: RunEach, tmp_path: Path, prefix: str) -> None:
+    where = ("--url", URL, "--prefix", prefix)
+    script, migration = run_each(("schema", "--sql", *where), ("migrate", *where))
+    assert (script.returncode, migration.returncode) == (0, 0)
     everything = "SELECT name, sql FROM sqlite_master ORDER BY name"
     with closing(sqlite3.connect(tmp_path / "shop.db")) as migrated, closing(sqlite3.connect(":memory:")) as scripted:
         scripted.executescript(script.stdout)
@@ -88,7 +81,6 @@ def test_a_store_without_tables_has_no_script(run: Run) -> None:
     assert (ran.returncode, ran.stdout, ran.stderr) == (1, "", "postroom: memory has no tables\n")
 
 
-def test_schema_wants_to_be_told_the_form(run: Run) -> None:
-    ran = run("schema", "--url", URL)
-    assert (ran.returncode, ran.stdout) == (2, "")
-    assert "--sql" in ran.stderr
+def test_the_script_comes_in_json_too(run_each: RunEach) -> None:
+    plain, wrapped = run_each(("schema", "--sql", "--url", URL), ("schema", "--json", "--url", URL))
+    assert answer(wrapped) == {"store": "sqlite:shop.db", "sql": plain.stdout}

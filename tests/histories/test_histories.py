@@ -121,6 +121,7 @@ filters = st.builds(
     states=st.none(),
     ids=st.none(),
     after=st.just(0),
+    blocking=st.just(False),
 )
 
 
@@ -297,7 +298,7 @@ class Histories(RuleBasedStateMachine):
         self.compare()
 
     @precondition(lambda self: self.has(State.DEAD))
-    @rule(which=filters)
+    @rule(which=filters | st.just(Filter(blocking=True)))
     def replay(self, which: Filter) -> None:
         mine, theirs = self.both(lambda store, _: store.replay(self.box, which))
         assert theirs == mine
@@ -314,6 +315,13 @@ class Histories(RuleBasedStateMachine):
         )
         assert [self.translate(message) for message in theirs] == mine
 
+    @precondition(lambda self: self.has(State.DEAD))
+    @rule()
+    def find_blocking(self) -> None:
+        which = Filter(states=frozenset({State.DEAD}), blocking=True)
+        mine, theirs = self.both(lambda store, _: store.find(self.box, which))
+        assert [self.translate(message) for message in theirs] == mine
+
     @precondition(lambda self: self.has(State.DONE, State.DEAD, State.SEEN))
     @rule(number=numbers, age=ages, limit=st.sampled_from([1, 2, ENOUGH]))
     def purge(self, number: int, age: timedelta, limit: int) -> None:
@@ -323,7 +331,10 @@ class Histories(RuleBasedStateMachine):
         assert theirs == mine
         self.compare(purged=True)
 
-    @rule(wanted=st.lists(keys, min_size=1, max_size=2), mark=st.sampled_from(["processing", "processed", "dead"]))
+    @rule(
+        wanted=st.lists(keys, min_size=1, max_size=2),
+        mark=st.sampled_from(["processing", "processed", "dead", "skipped"]),
+    )
     def mark(self, wanted: list[Key], mark: Any) -> None:
         mine, theirs = self.both(lambda store, _: store.mark(self.box, wanted, mark, error="marked"))
         assert theirs == mine

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import Any
 
@@ -60,26 +61,44 @@ def decode(message: StoredMessage) -> Message[Any]:
 
 def decode_as(message: StoredMessage, payload_type: Any) -> Message[Any]:
     """The payload as a handler wants it: as a type of its own, or plain where it named none."""
-    if payload_type is None:
-        return decode(message)
-    if message.format != "json" and payload_type is type(message.payload):
+    if message.format != "json" and payload_type in (None, type(message.payload)):
         return message
     try:
         return message.with_payload(_decoder(payload_type)(message.payload))
-    except ValueError as error:  # msgspec's and pydantic's errors are ValueErrors
-        name = getattr(payload_type, "__name__", str(payload_type))
-        raise Undecodable(f"the payload is not a {name} ({_where(error)})") from None
+    except Exception as error:  # noqa: BLE001 - a type's own validation may raise anything
+        name = "valid JSON" if payload_type is None else f"a {_name(payload_type)}"
+        raise Undecodable(f"the payload is not {name} ({_what(error, payload_type)})") from None
+
+
+def check_type(payload_type: Any) -> None:
+    """Whether payloads can be decoded to this type at all."""
+    try:
+        _decoder(payload_type)
+    except TypeError as error:
+        raise ArgumentTypeError(f"a payload cannot be decoded to {_name(payload_type)}: {error}") from None
 
 
 @lru_cache(maxsize=512)
 def _decoder(payload_type: Any) -> Any:
     if hasattr(payload_type, "model_validate_json"):
         return payload_type.model_validate_json
-    return msgspec.json.Decoder(payload_type).decode
+    return msgspec.json.Decoder(Any if payload_type is None else payload_type).decode
 
 
-def _where(error: ValueError) -> str:
-    """What is wrong, without the values: pydantic's own text quotes them."""
-    if hasattr(error, "errors"):
-        return "; ".join(f"{'.'.join(map(str, item['loc'])) or 'payload'}: {item['type']}" for item in error.errors())
-    return str(error)
+def _name(payload_type: Any) -> str:
+    return str(getattr(payload_type, "__name__", payload_type))
+
+
+_WITHOUT_VALUES = ("Expected `", "Object missing ", "JSON is malformed", "Input data was truncated")
+_PATH = re.compile(r" - at `[^`]*`$")
+
+
+def _what(error: Exception, payload_type: Any) -> str:
+    """What is wrong, without what the payload says: some of the texts quote its values, or its own keys."""
+    if isinstance(error, msgspec.DecodeError):
+        text = str(error)
+        return text if text.startswith(_WITHOUT_VALUES) else "a value is not allowed" + "".join(_PATH.findall(text))
+    if hasattr(payload_type, "model_fields") and hasattr(error, "errors"):
+        found = [(next(iter(item["loc"]), None), item["type"]) for item in error.errors()]
+        return "; ".join(f"{name if name in payload_type.model_fields else 'payload'}: {kind}" for name, kind in found)
+    return type(error).__name__

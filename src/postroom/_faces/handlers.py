@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from postroom._faces import check, codec, typed
@@ -58,19 +60,26 @@ class Handlers:
     ) -> None:
         name = check.text("topic", typed.topic_of(topic) if isinstance(topic, type) else topic)
         target = _callable(function)
+        is_async = _is_async(target)
         if name in self._by_topic:
             raise HandlerExists(f"{self._box.kind} {self._box.name!r} has a handler for {name!r} already")
-        if transactional and not self._features.transactional:
-            raise FeatureMissing(f"{self._box.kind} {self._box.name!r} is on a store without transactions")
+        if check.flag("transactional", transactional):
+            if not self._features.transactional:
+                raise FeatureMissing(f"{self._box.kind} {self._box.name!r} is on a store without transactions")
+            if not is_async:
+                raise ArgumentTypeError("a transactional handler is an async function: its transaction is awaited")
+        _check_takes(target, 2 if transactional else 1)
+        payload_type = topic if isinstance(topic, type) else _annotated_payload(target)
+        codec.check_type(payload_type)
         self._by_topic[name] = Handler(
             name,
             target,
-            topic if isinstance(topic, type) else _annotated_payload(target),
+            payload_type,
             None if batch is None else check.count("batch", batch),
             None if concurrency is None else check.count("concurrency", concurrency),
-            check.flag("transactional", transactional),
+            transactional,
             check.optional_duration("timeout", timeout),
-            inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(getattr(target, "__call__", None)),  # noqa: B004
+            is_async,
         )
 
     def get(self, topic: str) -> Handler | None:
@@ -90,22 +99,46 @@ def _callable(function: Any) -> Callable[..., Any]:
     target = getattr(function, "handle", function)
     if not callable(target):
         raise ArgumentTypeError(f"a handler is a function or has a handle method; {type(function).__name__} is neither")
-    if not inspect.signature(target).parameters:
-        raise ArgumentValueError("a handler takes the message as its first argument")
     return typing.cast("Callable[..., Any]", target)
+
+
+def _is_async(function: Callable[..., Any]) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
+
+
+def _check_takes(function: Callable[..., Any], count: int) -> None:
+    """Told when it is registered, not by each message that fails."""
+    try:
+        inspect.signature(function).bind(*range(count))
+    except TypeError:
+        raise ArgumentValueError(
+            "a handler takes one argument, the message or the list of messages"
+            if count == 1
+            else "a transactional handler takes two arguments: the message or the list of messages, and the transaction"
+        ) from None
 
 
 def _annotated_payload(function: Callable[..., Any]) -> Any:
     """The T of a first parameter that is annotated `Message[T]` or `list[Message[T]]`; None where it says nothing."""
+    first = next(iter(inspect.signature(function).parameters.values()))
+    # The first alone: what others are annotated with may be there for a type checker only.
+    alone = SimpleNamespace(__annotations__={"first": first.annotation})
     try:
-        hints = typing.get_type_hints(inspect.unwrap(function))
-    except (NameError, TypeError):
+        hint = typing.get_type_hints(alone, _globals(function))["first"]
+    except (NameError, AttributeError, TypeError):
         return None  # an annotation that only a type checker can see
-    first = next(iter(inspect.signature(function).parameters))
-    hint = hints.get(first)
-    if typing.get_origin(hint) is list:
+    if typing.get_origin(hint) in (list, Sequence):
         (hint,) = typing.get_args(hint)
     if typing.get_origin(hint) is Message:
         (payload,) = typing.get_args(hint)
         return None if payload is Any or isinstance(payload, TypeVar) else payload
     return None
+
+
+def _globals(function: Any) -> dict[str, Any]:
+    """Where the annotations of a function, or of what a partial or an object calls, find their names."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    function = inspect.unwrap(function)
+    found: dict[str, Any] = getattr(function if hasattr(function, "__globals__") else type(function).__call__, "__globals__", {})
+    return found

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import inspect
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from typing import Any
 
+from postroom._faces import check
 from postroom._faces.handlers import Handler
 from postroom._kernel.decide import Outcome, describe
 from postroom._kernel.message import Message
 from postroom._kernel.policy import Box
 from postroom._runtime.plan import Piece
-from postroom.errors import Undecodable
+from postroom.errors import ArgumentTypeError, ArgumentValueError, Undecodable
 
 _log = logging.getLogger("postroom")
 
@@ -22,12 +27,15 @@ MISSING_RESULT = Outcome.FAILED.because("the handler returned no result for this
 class Executor:
     """Calls the handlers of one box."""
 
-    def __init__(self, box: Box, store_name: str) -> None:
+    def __init__(self, box: Box, where: str) -> None:
         self._box = box
-        self._where = f"store={store_name} box={box.key}"
+        self._where = where
+        self._threads = ThreadPoolExecutor(box.work.concurrency, f"postroom {box.key}")
+        self.closing = False
+        """Set before handlers are cancelled: only then is a cancellation ours."""
 
     async def run(self, piece: Piece, *extra: Any) -> list[Outcome]:
-        """An outcome for each message of the piece. Only cancellation is raised."""
+        """An outcome for each message of the piece. Only our own cancellation is raised."""
         if piece.handler is None:
             return self._unhandled(piece)
         handler = piece.handler
@@ -37,7 +45,7 @@ class Executor:
             try:
                 messages.append(handler.decode(message))
             except Undecodable as error:
-                _log.error("%s %s: %s", self._where, _name(message), error)
+                _log.error("%s %s: %s", self._where, name(message), error)
                 failed = Outcome.DEAD if self._box.work.on_undecodable == "dead" else Outcome.FAILED
                 outcomes[message.id] = failed.because(describe(error))
         if messages:
@@ -48,7 +56,7 @@ class Executor:
     def _unhandled(self, piece: Piece) -> list[Outcome]:
         work = self._box.work
         for message in piece.messages:
-            _log.warning("%s %s: no handler for its topic; %s", self._where, _name(message), work.on_unhandled)
+            _log.warning("%s %s: no handler for its topic; %s", self._where, name(message), work.on_unhandled)
         outcome = {
             "abandon": Outcome.FAILED,
             "release": Outcome.RETRY.after(work.idle[1]),
@@ -59,52 +67,88 @@ class Executor:
     async def _call(self, handler: Handler, messages: list[Message[Any]], extra: Sequence[Any]) -> list[Outcome]:
         if _log.isEnabledFor(logging.INFO):
             for message in messages:
-                _log.info("%s handling %s attempt=%d", self._where, _name(message), message.attempt + 1)
+                _log.info("%s handling %s attempt=%d", self._where, name(message), message.attempt + 1)
         given: Any = messages[0] if handler.batch is None else messages
         timeout = handler.timeout or self._box.work.handler_timeout
+        invoke = self._invoke if handler.is_async else self._invoke_in_thread
         try:
-            if timeout is None:
-                answer = await _invoke(handler, given, extra)
-            else:
-                async with asyncio.timeout(timeout.total_seconds()):
-                    answer = await _invoke(handler, given, extra)
-        except Exception as error:  # noqa: BLE001 - whatever a handler raises means that it failed
-            names = ", ".join(_name(message) for message in messages)
-            _log.exception("%s handler failed on %s", self._where, names)
-            return [_failed(error)] * len(messages)
+            answer = await invoke(handler.function, (given, *extra), timeout)
+        except (Exception, asyncio.CancelledError) as error:
+            if self.closing:
+                raise asyncio.CancelledError from error  # a shutdown is not the message's fault
+            _log.exception("%s handler failed on %s", self._where, ", ".join(map(name, messages)))
+            return [Outcome.FAILED.because(describe(error))] * len(messages)
         if handler.batch is None:
             return [_outcome(answer)]
         return _outcomes(answer, messages)
 
+    async def _invoke(self, function: Callable[..., Any], given: tuple[Any, ...], timeout: timedelta | None) -> Any:
+        if timeout is None:
+            return await function(*given)
+        try:
+            async with asyncio.timeout(timeout.total_seconds()) as limit:
+                return await function(*given)
+        except TimeoutError:
+            if limit.expired():
+                raise HandlerTimeout(timeout) from None
+            raise
 
-async def _invoke(handler: Handler, given: Any, extra: Sequence[Any]) -> Any:
-    if handler.is_async:
-        return await handler.function(given, *extra)
-    return await asyncio.to_thread(handler.function, given, *extra)
+    async def _invoke_in_thread(
+        self, function: Callable[..., Any], given: tuple[Any, ...], timeout: timedelta | None
+    ) -> Any:
+        context = contextvars.copy_context()
+        loop = asyncio.get_running_loop()
+        running = loop.run_in_executor(self._threads, context.run, _without_stop_iteration, function, given)
+        done, _ = await asyncio.wait([running], timeout=None if timeout is None else timeout.total_seconds())
+        if timeout is not None and not done:
+            # A thread cannot be stopped; to go on without it would be to handle a message twice at the same time.
+            _log.warning("%s a handler in a thread took longer than %s; waiting for it", self._where, timeout)
+            await asyncio.wait([running])
+            raise HandlerTimeout(timeout) from running.exception()
+        answer = running.result()
+        return await answer if inspect.isawaitable(answer) else answer
 
 
-def _failed(error: Exception) -> Outcome:
-    reason = "the handler took too long" if isinstance(error, TimeoutError) else describe(error)
-    return Outcome.FAILED.because(reason)
+class HandlerTimeout(TimeoutError):
+    """A handler took longer than it may."""
+
+    def __init__(self, timeout: timedelta) -> None:
+        super().__init__(f"the handler took longer than {timeout}")
+
+
+def _without_stop_iteration(function: Callable[..., Any], given: tuple[Any, ...]) -> Any:
+    """A future cannot carry a StopIteration: whoever waits for it would wait for ever."""
+    try:
+        return function(*given)
+    except StopIteration as error:
+        raise RuntimeError("the handler raised StopIteration") from error
 
 
 def _outcome(answer: Any) -> Outcome:
     if answer is None:
         return Outcome.SUCCESS
     if isinstance(answer, Outcome):
-        return answer
+        return _checked(answer)
     if isinstance(answer, Exception):
-        return _failed(answer)
+        return Outcome.FAILED.because(describe(answer))
     return Outcome.FAILED.because(f"the handler returned a {type(answer).__name__}; return None or an Outcome")
 
 
+def _checked(outcome: Outcome) -> Outcome:
+    """What no store could carry out has failed: it must not keep other outcomes from being settled."""
+    try:
+        check.optional_duration("the delay of an outcome", outcome.delay, zero=True)
+        check.optional_error("the reason of an outcome", outcome.reason)
+    except (ArgumentTypeError, ArgumentValueError) as error:
+        return Outcome.FAILED.because(str(error))
+    return outcome
+
+
 def _outcomes(answer: Any, messages: list[Message[Any]]) -> list[Outcome]:
-    """None for all, an outcome for all, a list in order, or a mapping by message id. What is missing has failed."""
-    if answer is None or isinstance(answer, Outcome):
-        return [_outcome(answer)] * len(messages)
+    """None for all, an outcome for all, a list in order, or a mapping by key or message id. What is missing failed."""
     if isinstance(answer, Mapping):
         return [
-            _outcome(answer[message.message_id]) if message.message_id in answer else MISSING_RESULT
+            next((_outcome(answer[id_]) for id_ in (message.key, message.message_id) if id_ in answer), MISSING_RESULT)
             for message in messages
         ]
     if isinstance(answer, Sequence) and not isinstance(answer, str | bytes):
@@ -113,5 +157,6 @@ def _outcomes(answer: Any, messages: list[Message[Any]]) -> list[Outcome]:
     return [_outcome(answer)] * len(messages)
 
 
-def _name(message: Message[Any]) -> str:
+def name(message: Message[Any]) -> str:
+    """How a message is named in logs."""
     return f"topic={message.topic} source={message.source} message_id={message.message_id}"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Iterator
 from itertools import groupby
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from postroom._faces.handlers import Handler, Handlers
@@ -11,45 +13,37 @@ from postroom._kernel.message import Message
 
 
 class Piece(NamedTuple):
-    """Messages that one worker handles together: at once, or one after the other."""
+    """Messages that one handler gets together: a batch, or one alone."""
 
     handler: Handler | None
     """None where nobody handles their topic."""
     messages: list[Message[Any]]
     ordered: bool
-    """They are one group's: the first that does not succeed ends the piece."""
+    """They are one group's: the first that does not succeed ends the piece, and the line."""
 
 
-def plan(messages: list[Message[Any]], handlers: Handlers, *, fifo: bool) -> Iterator[list[Piece]]:
-    """Pieces in lists: the pieces of one list must be done one after the other, those of different lists need not."""
+Line = deque[Piece]
+"""Pieces that must be done one after the other."""
+
+
+def plan(messages: list[Message[Any]], handlers: Handlers, *, fifo: bool) -> Iterator[Line]:
+    """Lines that may be done at the same time: one for each group, and one for each piece of what has no group."""
+    groups: dict[str | None, list[Message[Any]]] = {}
     if fifo:
-        for _, line in _by_group(messages):
-            yield [
-                Piece(handler, chunk, ordered=True)
-                for handler, run in _runs(line, handlers)
-                for chunk in _chunks(run, handler)
-            ]
-        return
+        for message in messages:
+            groups.setdefault(message.group, []).append(message)
+        messages = groups.pop(None, [])
+    for members in groups.values():
+        # Neighbours of one topic: a batch must not overtake another topic of its group.
+        runs = ((handlers.get(topic), list(run)) for topic, run in groupby(members, attrgetter("topic")))
+        yield deque(Piece(handler, chunk, ordered=True) for handler, run in runs for chunk in _chunks(run, handler))
     by_topic: dict[str, list[Message[Any]]] = {}
     for message in messages:
         by_topic.setdefault(message.topic, []).append(message)
     for topic, same in by_topic.items():
         handler = handlers.get(topic)
         for chunk in _chunks(same, handler):
-            yield [Piece(handler, chunk, ordered=False)]
-
-
-def _by_group(messages: list[Message[Any]]) -> Iterable[tuple[str | None, list[Message[Any]]]]:
-    groups: dict[str | None, list[Message[Any]]] = {}
-    for message in messages:
-        groups.setdefault(message.group, []).append(message)
-    return groups.items()
-
-
-def _runs(line: list[Message[Any]], handlers: Handlers) -> Iterator[tuple[Handler | None, list[Message[Any]]]]:
-    """Neighbours of one topic: a batch must not overtake another topic of its group."""
-    for topic, run in groupby(line, key=lambda message: message.topic):
-        yield handlers.get(topic), list(run)
+            yield deque([Piece(handler, chunk, ordered=False)])
 
 
 def _chunks(messages: list[Message[Any]], handler: Handler | None) -> Iterator[list[Message[Any]]]:

@@ -40,12 +40,14 @@ class Pump:
         self._where = f"store={store.name} box={box.key}"
         self._most = 2 * box.work.batch_size
         self._in_hand: dict[int, tuple[Claim, Lease]] = {}
-        self._begun: set[int] = set()
+        self._decided: set[int] = set()
+        """Of those in hand, the ones whose outcome is on its way."""
         self._lines: deque[list[Piece]] = deque()
         self._outcomes: list[Settlement] = []
         self._busy: dict[Handler, int] = {}
         self._work_is_here = asyncio.Event()
         self._turn_is_due = asyncio.Event()
+        self._told_to_stop = asyncio.Event()
         self._stopping = False
         self._draining = False
         self.handled = 0
@@ -112,10 +114,12 @@ class Pump:
             return
         try:
             settled, messages = await self._exchange(outcomes, limit)
-        except Exception as error:  # noqa: BLE001 - the store's trouble must not end the pump: it tries again
+        except BaseException as error:
+            self._outcomes = outcomes + self._outcomes  # handing them in twice is harmless: each is fenced
+            if not isinstance(error, Exception):
+                raise
             self.last_error = type(error).__name__
             _log.exception("%s the store failed; trying again in %.1f s", self._where, self._pause)
-            self._outcomes = outcomes + self._outcomes
             await self._rest()
             return
         self.last_error = None
@@ -135,13 +139,11 @@ class Pump:
     async def _rest(self) -> None:
         """After an error: as when idle, longer each time, and cut short only by `stop`."""
         self._pause = min(self._pause * 2, self.box.work.idle[1].total_seconds())
-        if not self._stopping:
-            self._turn_is_due.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._pause):
-                    while not self._stopping:
-                        await self._turn_is_due.wait()
-                        self._turn_is_due.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._pause):
+                await self._told_to_stop.wait()
+        if self._stopping:
+            await asyncio.sleep(self.box.work.idle[0].total_seconds())  # the store may still come back
 
     def _receive(self, messages: list[Message[Any]], limit: int) -> None:
         now = asyncio.get_running_loop().time()
@@ -167,7 +169,7 @@ class Pump:
 
     def _forget(self, id_: int, *, kept: bool) -> None:
         held = self._in_hand.pop(id_, None)
-        self._begun.discard(id_)
+        self._decided.discard(id_)
         if held is not None and not kept:
             held[1].lost = True
 
@@ -205,7 +207,7 @@ class Pump:
         """Pieces one after the other; in a group, the first that does not succeed gives the rest back."""
         for index, piece in enumerate(line):
             going_well = await self._do(piece)
-            if not going_well and piece.ordered:
+            if self._stopping or (piece.ordered and not going_well):
                 self._give_back([message for later in line[index + 1 :] for message in later.messages])
                 return
 
@@ -220,7 +222,6 @@ class Pump:
         if not messages:
             return True
         handler = piece.handler
-        self._begun.update(message.id for message in messages)
         if handler is not None and handler.concurrency is not None:
             self._busy[handler] = self._busy.get(handler, 0) + 1
         try:
@@ -244,14 +245,15 @@ class Pump:
                 self._give_back(piece.messages[index:])
                 return False
             well = outcome.result == "success" and well
-            self._outcomes.append(self._settlement(message, outcome))
+            self._decide(message, outcome)
         return well
 
-    def _settlement(self, message: Message[Any], outcome: Outcome) -> Settlement:
+    def _decide(self, message: Message[Any], outcome: Outcome) -> None:
         settlement = decide(outcome, message.claim, message.attempt, self.box.delivery)  # type: ignore[arg-type]
-        if settlement.error is None:
-            return settlement
-        return settlement._replace(error=error_text("error", settlement.error))
+        if settlement.error is not None:
+            settlement = settlement._replace(error=error_text("error", settlement.error))
+        self._outcomes.append(settlement)
+        self._decided.add(message.id)
 
     async def _do_in_transaction(self, piece: Piece) -> bool:
         """The handler's writes and the completion commit together, or not at all."""
@@ -269,8 +271,9 @@ class Pump:
             if all(outcome.result == "success" for outcome in outcomes):
                 return False  # the claims were lost
             # What succeeded was rolled back with the rest: it is given back, uncounted.
-            undone = [Outcome.RETRY if outcome.result == "success" else outcome for outcome in outcomes]
-            return self._settle(piece, undone)
+            for message, outcome in zip(piece.messages, outcomes, strict=True):
+                self._decide(message, Outcome.RETRY if outcome.result == "success" else outcome)
+            return False
         except Exception as error:  # noqa: BLE001 - the transaction's trouble counts as the handler's
             _log.exception("%s the transaction of a handler failed", self._where)
             return self._settle(piece, [Outcome.FAILED.because(type(error).__name__)] * len(piece.messages))
@@ -281,6 +284,7 @@ class Pump:
 
     def _give_back(self, messages: list[Message[Any]]) -> None:
         self._outcomes += [Settlement.release(message.claim) for message in messages]  # type: ignore[arg-type]
+        self._decided.update(message.id for message in messages)
 
     def _drop(self, messages: Any) -> None:
         """The lease was lost: whatever came of these is another worker's now."""
@@ -302,22 +306,19 @@ class Pump:
                     _log.warning("%s leases could not be renewed", self._where, exc_info=True)
 
     async def _renew(self) -> None:
-        held = list(self._in_hand.values())
+        held = [pair for id_, pair in self._in_hand.items() if id_ not in self._decided]
         kept = await self._store.renew(self.box, [claim for claim, _ in held], self.box.work.lease)
         for (claim, lease), still in zip(held, kept, strict=True):
-            if not still and claim.id in self._in_hand and not self._is_settled(claim.id):
+            if not still and claim.id in self._in_hand and claim.id not in self._decided:
                 lease.lost = True
                 _log.warning("%s lease lost while handling: id=%d", self._where, claim.id)
-
-    def _is_settled(self, id_: int) -> bool:
-        """Its outcome is on its way: that the claim no longer holds is as it should be."""
-        return any(settlement.target.id == id_ for settlement in self._outcomes)  # type: ignore[union-attr]
 
     # -- the end -------------------------------------------------------------------------------------------------
 
     def stop(self) -> None:
         """Claim no more; give back what was not begun. `run` ends when the rest is done."""
         self._stopping = True
+        self._told_to_stop.set()
         not_begun = [message for line in self._lines for piece in line for message in piece.messages]
         self._lines.clear()
         self._give_back(not_begun)
@@ -325,10 +326,9 @@ class Pump:
 
     async def release_all(self) -> None:
         """The end of patience: give back whatever is still in hand, uncounted."""
-        settled = {settlement.target.id for settlement in self._outcomes}  # type: ignore[union-attr]
-        left = [Settlement.release(claim) for claim, _ in self._in_hand.values() if claim.id not in settled]
+        left = [Settlement.release(claim) for id_, (claim, _) in self._in_hand.items() if id_ not in self._decided]
         outcomes = self._outcomes + left
-        self._outcomes, self._in_hand = [], {}
+        self._outcomes, self._in_hand, self._decided = [], {}, set()
         if outcomes:
             await self._store.settle(self.box, outcomes)
 

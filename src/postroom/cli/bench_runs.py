@@ -88,9 +88,9 @@ async def room_of(plan: Plan, *observers: Observer) -> AsyncIterator[Postroom]:
         if plan.make:
             await room.migrate()
         yield room
-        await room.stop()
     finally:
         try:
+            await room.stop()
             for box in room.boxes:
                 await empty(box)
         finally:

@@ -13,10 +13,10 @@ Wanted = Callable[[Event], bool]
 class Events:
     """An observer that remembers events, and can be waited for.
 
-        events = Events()
-        room = Postroom("memory://", observers=[events])
-        ...
-        await events.wait("settle")
+    events = Events()
+    room = Postroom("memory://", observers=[events])
+    ...
+    await events.wait("settle")
     """
 
     def __init__(self) -> None:

@@ -235,6 +235,54 @@ class FifoConformance(Suite):
         assert names(await box.claim()) == ["2"]
 
     @pytest.mark.req("C-46")
+    async def test_a_blocked_group_goes_on_when_its_head_is_skipped(self, open_box: OpenBox) -> None:
+        box = open_box(fifo=True, on_dead="block")
+        await box.put(member("1"), member("2"))
+        await box.fail(*await box.claim(1))
+        before = await box.get("1")
+        assert list(await box.store.mark(box.box, [Key(SOURCE, "1")], "skipped")) == [True]
+        assert list(await box.store.mark(box.box, [Key(SOURCE, "1")], "skipped")) == [False]
+        assert await box.get("1") == before
+        assert names(await box.claim()) == ["2"]
+
+    @pytest.mark.req("C-46")
+    async def test_only_what_blocks_can_be_skipped(self, open_box: OpenBox) -> None:
+        strict, plain = open_box(name="strict", fifo=True, on_dead="block"), open_box(name="plain", fifo=True)
+        for box in (strict, plain):
+            await box.finish(member("done"))
+            await box.bury(draft("dead, without a group"))
+        await plain.bury(member("dead", "other"))
+        for box in (strict, plain):
+            await box.put(member("waiting"))
+        keys = [Key(SOURCE, name) for name in ["done", "dead, without a group", "waiting", "dead", "unknown"]]
+        for box in (strict, plain):
+            before = await box.find()
+            assert list(await box.store.mark(box.box, keys, "skipped")) == [False] * 5
+            assert await box.find() == before
+
+    @pytest.mark.req("C-46")
+    async def test_what_blocks_can_be_listed(self, open_box: OpenBox) -> None:
+        box = open_box(fifo=True, on_dead="block")
+        await box.bury(member("g1"), member("h1", "h"), draft("ungrouped"))
+        await box.put(member("g2"))
+        dead = frozenset({State.DEAD})
+        assert names(await box.find(states=dead, blocking=True)) == ["g1", "h1"]
+        assert names(await box.find(states=dead, blocking=True, group="h")) == ["h1"]
+        await box.store.mark(box.box, [Key(SOURCE, "g1")], "skipped")
+        assert names(await box.find(states=dead, blocking=True)) == ["h1"]
+        assert names(await box.find(states=dead)) == ["g1", "h1", "ungrouped"]
+
+    @pytest.mark.req("C-46")
+    async def test_only_the_dead_block(self, open_box: OpenBox) -> None:
+        box = open_box(fifo=True, on_dead="block")
+        await box.bury(member("1"), draft("ungrouped"))
+        await box.put(member("2"))
+        dead = await box.find(states=frozenset({State.DEAD}))
+        assert names(await box.find(blocking=True)) == ["1"]
+        assert names(await box.find(blocking=True, ids=tuple(message.id for message in dead))) == ["1"]
+        assert await box.find(blocking=True, message_id="ungrouped") == []
+
+    @pytest.mark.req("C-46")
     @pytest.mark.parametrize("on_dead", ["unblock", "block"])
     async def test_a_replayed_message_has_its_old_place(self, open_box: OpenBox, on_dead: Any) -> None:
         box = open_box(fifo=True, on_dead=on_dead)

@@ -1,0 +1,130 @@
+"""`postroom dead`: what was given up."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+
+from postroom import State
+from tests.cli.conftest import Ran, Run, RunEach, answer
+from tests.cli.shop import SECRET, URL, make_dead_letters, open_shop, write_module
+
+ORDERS = ("--url", URL, "--inbox", "orders")
+OUTBOX = ("--url", URL, "--outbox", "outbox")
+
+
+def ids(ran: Ran) -> list[str]:
+    return [f"{message['source']}/{message['message_id']}" for message in answer(ran)["messages"]]
+
+
+def states(folder: Path) -> dict[str, State]:
+    with open_shop(folder) as room:
+        return {f"{message.source}/{message.message_id}": message.state for message in room.inbox("orders").find()}
+
+
+def test_list_filters_and_pages(run_each: RunEach, tmp_path: Path) -> None:
+    make_dead_letters(tmp_path)
+    listing = ("dead", "list", *ORDERS, "--json")
+    whole, topic, source, group, page, rest, table, outbox, none = run_each(
+        listing,
+        (*listing, "--topic", "order.paid"),
+        (*listing, "--source", "web"),
+        (*listing, "--group", "ann"),
+        (*listing, "--limit", "2"),
+        (*listing, "--after", "2"),
+        ("dead", "list", *ORDERS, "--limit", "2"),
+        ("dead", "list", *OUTBOX),
+        ("dead", "list", *ORDERS, "--topic", "nothing"),
+    )
+    assert ids(whole) == ["web/1", "web/2", "phone/1"]
+    assert (answer(whole)["box"], answer(whole)["next"]) == ("inbox:orders", None)
+    assert SECRET not in whole.stdout
+    assert ids(topic) == ["web/2"]
+    assert ids(source) == ["web/1", "web/2"]
+    assert ids(group) == ["phone/1"]
+    assert ids(page) == ["web/1", "web/2"]
+    assert answer(page)["next"] == 2
+    assert ids(rest) == ["phone/1"]
+    assert "order.paid" in table.stdout
+    assert "there may be more: --after 2" in table.stdout
+    assert "no stock \\x1b[31mred" in table.stdout  # told, not obeyed
+    assert "mail-[bold]bob" in outbox.stdout
+    assert (none.returncode, none.stdout) == (0, "there are none\n")
+
+
+def test_show_tells_everything_and_the_payload_on_request(run_each: RunEach, tmp_path: Path) -> None:
+    make_dead_letters(tmp_path)
+    plain, payload, json, binary, both, unknown = run_each(
+        ("dead", "show", "2", *ORDERS),
+        ("dead", "show", "2", *ORDERS, "--payload"),
+        ("dead", "show", "2", *ORDERS, "--json"),
+        ("dead", "show", "1", *ORDERS, "--source", "phone", "--json", "--payload"),
+        ("dead", "show", "1", *ORDERS),
+        ("dead", "show", "nothing", *ORDERS),
+    )
+    for word in ("order.paid", "no stock \\x1b[31mred", "trace-2", "dead", "first_seen"):
+        assert word in plain.stdout
+    assert SECRET not in plain.stdout
+    assert "\x1b" not in plain.stdout
+    assert SECRET in payload.stdout
+    known = answer(json)
+    assert (known["state"], known["attempt"], known["deliveries"]) == ("dead", 0, 1)
+    assert known["headers"] == {"trace": "trace-2"}
+    assert known["last_error"].startswith("no stock")
+    assert "payload" not in known
+    assert base64.b64decode(answer(binary)["payload"]) == b"\x00\xff"
+    assert both.returncode == 1
+    assert both.stderr.startswith("postroom: Several sources use this message id")
+    assert unknown.stderr == "postroom: there is no message 'nothing' in inbox 'orders'\n"
+
+
+def test_replay_shows_first_and_asks(run: Run, run_each: RunEach, tmp_path: Path) -> None:
+    make_dead_letters(tmp_path)
+    before = states(tmp_path)
+    dry, dry_json, refused, grouped = run_each(
+        ("dead", "replay", *ORDERS, "--source", "web", "--dry-run"),
+        ("dead", "replay", *ORDERS, "--source", "web", "--dry-run", "--json"),
+        ("dead", "replay", *ORDERS, "--source", "web"),  # nobody answers
+        ("dead", "replay", *ORDERS, "--all", "--yes"),
+    )
+    assert dry.stdout.endswith("would replay 2\n")
+    assert "order.paid" in dry.stdout
+    assert answer(dry_json)["count"] == 2
+    assert ids(dry_json) == ["web/1", "web/2"]
+    assert answer(dry_json)["dry_run"] is True
+    assert refused.returncode == 1
+    assert "replay 2 dead letters of inbox 'orders'? [y/N]" in refused.stderr
+    assert grouped.returncode == 1
+    assert "pass --room MODULE:ROOM" in grouped.stderr
+    assert states(tmp_path) == before
+
+    agreed = run("dead", "replay", *ORDERS, "--source", "web", "--limit", "1", stdin="y\n")
+    assert agreed.stdout.endswith("replayed 1\n")
+    assert states(tmp_path) == {**before, "web/1": State.WAITING}
+
+
+def test_replay_takes_names_and_a_room(run: Run, tmp_path: Path) -> None:
+    make_dead_letters(tmp_path)
+    write_module(tmp_path)
+    named = run("dead", "replay", "2", "3", *ORDERS)
+    assert (named.returncode, named.stdout) == (0, "replayed 1; 1 were not dead and left alone\n")
+    rest = run("dead", "replay", "--room", "shop:room", "--inbox", "orders", "--all", "--yes", "--json")
+    assert ids(rest) == ["web/1", "phone/1"]
+    assert set(states(tmp_path).values()) == {State.WAITING}
+    with open_shop(tmp_path) as room:  # the room said that its groups are in order
+        assert room.inbox("orders", order="fifo").get("1", "phone").group == "ann"
+
+
+def test_purge_deletes_what_is_old_enough_when_told(run: Run, run_each: RunEach, tmp_path: Path) -> None:
+    make_dead_letters(tmp_path)
+    young, refused = run_each(
+        ("dead", "purge", *OUTBOX, "--older-than", "1h", "--yes", "--json"),
+        ("dead", "purge", *OUTBOX, "--older-than", "0s"),  # nobody answers
+    )
+    assert answer(young) == {"box": "outbox:outbox", "deleted": 0}
+    assert refused.returncode == 1
+    assert "delete dead letters of outbox 'outbox'" in refused.stderr
+    deleted = run("dead", "purge", *OUTBOX, "--older-than", "0s", stdin="y\n")
+    assert (deleted.returncode, deleted.stdout) == (0, "deleted 2\n")
+    with open_shop(tmp_path) as room:
+        assert room.outbox().counts()[State.DEAD] == 0

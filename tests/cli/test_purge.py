@@ -1,0 +1,68 @@
+"""`postroom purge`: what is finished and old."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from postroom import OwnerToken, State
+from postroom.sync import Postroom
+from postroom.testing import FrozenClock
+from tests.cli.conftest import Ran, RunEach, answer
+from tests.cli.shop import URL, open_shop
+
+MODULE = """\
+from datetime import timedelta
+from postroom import Postroom
+
+room = Postroom("sqlite:///shop.db")
+inbox = room.inbox(retention=timedelta(days=7), dead_retention=timedelta(days=7))
+"""
+
+
+def fill(folder: Path) -> None:
+    """Ten days ago: two done, one dead, one seen, and one claimed by a worker that is gone."""
+    past = FrozenClock(datetime.now(UTC) - timedelta(days=10))
+    with Postroom(f"sqlite:///{folder / 'shop.db'}", deploy_schema=True, clock=past) as room:
+        inbox, owner = room.inbox(), OwnerToken.new()
+        for message_id in "1234":
+            inbox.enqueue("topic", {}, source="web", message_id=message_id)
+        claimed = inbox.claim(owner)
+        inbox.ack(owner, claimed[:2])
+        inbox.fail(owner, claimed[2:3], "no")
+        inbox.already_processed("5", "web")
+
+
+def deleted(ran: Ran) -> list[tuple[int, int]]:
+    return [(row["reaped"], row["deleted"]) for row in answer(ran)["boxes"]]
+
+
+def counts(folder: Path) -> dict[Any, int]:
+    with open_shop(folder) as room:
+        return {state: count for state, count in room.inbox().counts().items() if count}
+
+
+def test_a_url_purges_by_the_defaults_or_by_age(run_each: RunEach, tmp_path: Path) -> None:
+    fill(tmp_path)
+    purge = ("purge", "--url", URL, "--json")
+    kept = run_each(purge, (*purge, "--older-than", "11d"), (*purge, "--state", "seen", "--older-than", "11d"))
+    assert [deleted(ran) for ran in kept] == [[(0, 0), (0, 0)]] * 3
+    done, seen, elsewhere = run_each(
+        (*purge, "--older-than", "9d"),
+        (*purge, "--state", "seen", "--older-than", "9d", "--inbox", "inbox"),
+        ("purge", "--url", URL, "--outbox", "outbox"),
+    )
+    assert (deleted(done), deleted(seen)) == ([(0, 2), (0, 0)], [(0, 1)])
+    assert answer(done)["boxes"][0] == {"kind": "inbox", "name": "inbox", "reaped": 0, "deleted": 2}
+    assert (elsewhere.returncode, elsewhere.stderr) == (0, "")
+    assert "deleted" in elsewhere.stdout
+    assert counts(tmp_path) == {State.CLAIMED: 1, State.DEAD: 1}
+
+
+def test_a_room_purges_as_its_boxes_say_and_reaps(run_each: RunEach, tmp_path: Path) -> None:
+    fill(tmp_path)
+    (tmp_path / "shop.py").write_text(MODULE)
+    [ran] = run_each(("purge", "shop:room", "--reap", "--json"))
+    assert deleted(ran) == [(1, 3)]
+    assert counts(tmp_path) == {State.SEEN: 1, State.WAITING: 1}

@@ -1,0 +1,53 @@
+"""`postroom status`: the table, its JSON, and both again and again."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+from tests.cli.conftest import RunEach, Start, answer
+from tests.cli.shop import URL, make_dead_letters, open_shop, write_module
+
+NONE = {"seen": 0, "waiting": 0, "claimed": 0, "done": 0, "dead": 0}
+
+
+def row(kind: str, name: str, **counts: int) -> dict[str, Any]:
+    return {"kind": kind, "name": name, **NONE, **counts}
+
+
+def test_it_counts_the_boxes_of_a_room_or_those_named(run_each: RunEach, tmp_path: Path) -> None:
+    write_module(tmp_path)
+    make_dead_letters(tmp_path)
+    of_room, default, named, table = run_each(
+        ("status", "shop:room", "--json"),
+        ("status", "--url", URL, "--json"),
+        ("status", "--url", URL, "--json", "--inbox", "orders", "--inbox", "other", "--outbox", "outbox"),
+        ("status", "--url", URL, "--inbox", "orders"),
+    )
+    orders, outbox = row("inbox", "orders", waiting=1, dead=3), row("outbox", "outbox", dead=2)
+    assert answer(of_room) == {"store": "sqlite:shop.db", "boxes": [orders, row("outbox", "mail")]}
+    assert answer(default)["boxes"] == [row("inbox", "inbox"), outbox]
+    assert answer(named)["boxes"] == [orders, row("inbox", "other"), outbox]
+    assert (table.returncode, table.stderr) == (0, "")
+    [header] = [line.split() for line in table.stdout.splitlines() if "waiting" in line]
+    [counts] = [line.split() for line in table.stdout.splitlines() if "orders" in line]
+    assert [word for word in header if word != "┃"] == ["box", "name", "seen", "waiting", "claimed", "done", "dead"]
+    assert [word for word in counts if word != "│"] == ["inbox", "orders", "0", "1", "0", "0", "3"]
+
+
+def test_it_watches_until_it_is_interrupted(start: Start, tmp_path: Path) -> None:
+    write_module(tmp_path)
+    with open_shop(tmp_path) as room:
+        room.migrate()
+        lines = start("status", "shop:room", "--watch", "--every", "0.1", "--json")
+        table = start("status", "shop:room", "--watch", "--every", "0.1", FORCE_COLOR="1", TERM="xterm")
+        assert json.loads(lines.line())["boxes"][0] == row("inbox", "orders")
+        table.until("orders")
+        room.inbox("orders").enqueue("order.placed", {}, source="web", message_id="1")
+        while json.loads(lines.line())["boxes"][0] != row("inbox", "orders", waiting=1):
+            pass
+        table.until(" 1 ")
+        assert lines.end(signal.SIGINT) == (0, "")
+        assert table.end(signal.SIGINT) == (0, "")
