@@ -29,6 +29,27 @@ class Run(Protocol):
 RunEach = Callable[..., list[Ran]]
 Start = Callable[..., "Running"]
 
+ONE = "from postroom.cli import main; main()"
+EACH = """\
+import contextlib, gc, io, json, os, sys
+from postroom.cli import main
+from postroom.cli.app import app
+
+# A wrong call, unheard: what it imports takes longer than most commands do, and is the same for all of them.
+with contextlib.redirect_stderr(io.StringIO()), contextlib.suppress(SystemExit):
+    app(["purge", "--older-than", "soon"])
+gc.freeze()  # the children share it
+for command in json.load(sys.stdin):
+    child = os.fork()
+    if child == 0:
+        for number, file in enumerate(command["files"], start=1):
+            os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT), number)
+        sys.argv = ["postroom", *command["arguments"]]
+        main()
+        sys.exit()
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
 
 class Running:
     """A command that goes on until it is told to end."""
@@ -57,6 +78,12 @@ class Running:
             seen += more
         return seen
 
+    def finish(self, stdin: str = "") -> Ran:
+        """Wait until it ends by itself."""
+        out, said = self.process.communicate(stdin)
+        self._watchdog.cancel()
+        return subprocess.CompletedProcess(self.process.args, self.process.returncode, out, said)
+
     def end(self, number: signal.Signals | None = None) -> tuple[int, str]:
         """Its exit code and what it said on stderr."""
         if number is not None:
@@ -71,10 +98,10 @@ def start(tmp_path: Path) -> Iterator[Start]:
     """Start `postroom` in an empty folder, without a terminal."""
     started: list[Running] = []
 
-    def start(*arguments: str, **environment: str) -> Running:
+    def start(*arguments: str, program: str = ONE, **environment: str) -> Running:
         inherited = {name: value for name, value in os.environ.items() if name != "POSTROOM_URL"}
         process = subprocess.Popen(
-            [sys.executable, "-c", "from postroom.cli import main; main()", *arguments],
+            [sys.executable, "-c", program, *arguments],
             cwd=tmp_path,
             env={**inherited, "NO_COLOR": "1", "COLUMNS": "200", "TMPDIR": str(tmp_path), **environment},
             stdin=subprocess.PIPE,
@@ -95,26 +122,30 @@ def start(tmp_path: Path) -> Iterator[Start]:
 @pytest.fixture
 def run(start: Start) -> Run:
     def run(*arguments: str, stdin: str = "", **environment: str) -> Ran:
-        return _finish(start(*arguments, **environment), stdin)
+        return start(*arguments, **environment).finish(stdin)
 
     return run
 
 
 @pytest.fixture
-def run_each(start: Start) -> RunEach:
-    """Commands that do not depend on each other, at the same time."""
+def run_each(start: Start, tmp_path_factory: pytest.TempPathFactory) -> RunEach:
+    """Run several commands, one after the other, each in a fork of one process, which has imported what they need."""
 
     def run_each(*commands: tuple[str, ...], **environment: str) -> list[Ran]:
-        started = [start(*command, **environment) for command in commands]
-        return [_finish(running) for running in started]
+        folder = tmp_path_factory.mktemp("printed")
+        files = [(folder / f"{number}.out", folder / f"{number}.err") for number in range(len(commands))]
+        given = [
+            {"arguments": command, "files": list(map(str, pair))} for command, pair in zip(commands, files, strict=True)
+        ]
+        server = start(program=EACH, **environment).finish(json.dumps(given))
+        assert (server.returncode, server.stderr) == (0, "")
+        codes = map(int, server.stdout.split())
+        return [
+            subprocess.CompletedProcess(command, code, *(file.read_text("utf-8") for file in pair))
+            for command, code, pair in zip(commands, codes, files, strict=True)
+        ]
 
     return run_each
-
-
-def _finish(running: Running, stdin: str = "") -> Ran:
-    out, said = running.process.communicate(stdin, timeout=PATIENCE)
-    running.end()
-    return subprocess.CompletedProcess(running.process.args, running.process.returncode, out, said)
 
 
 def answer(ran: Ran) -> Any:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 from postroom import State
@@ -111,8 +113,9 @@ def test_replay_takes_names_and_a_room(run: Run, tmp_path: Path) -> None:
     rest = run("dead", "replay", "--room", "shop:room", "--inbox", "orders", "--all", "--yes", "--json")
     assert ids(rest) == ["web/1", "phone/1"]
     assert set(states(tmp_path).values()) == {State.WAITING}
-    with open_shop(tmp_path) as room:  # the room said that its groups are in order
-        assert room.inbox("orders", order="fifo").get("1", "phone").group == "ann"
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as db:  # the room says that its groups are in order
+        lines = db.execute("SELECT group_id FROM postroom_queue WHERE group_id IS NOT NULL").fetchall()
+        assert lines == [("ann",)]
 
 
 def test_purge_deletes_what_is_old_enough_when_told(run: Run, run_each: RunEach, tmp_path: Path) -> None:
@@ -125,6 +128,6 @@ def test_purge_deletes_what_is_old_enough_when_told(run: Run, run_each: RunEach,
     assert refused.returncode == 1
     assert "delete dead letters of outbox 'outbox'" in refused.stderr
     deleted = run("dead", "purge", *OUTBOX, "--older-than", "0s", stdin="y\n")
-    assert (deleted.returncode, deleted.stdout) == (0, "deleted 2\n")
+    assert (deleted.returncode, deleted.stdout.strip()) == (0, "deleted 2")
     with open_shop(tmp_path) as room:
         assert room.outbox().counts()[State.DEAD] == 0

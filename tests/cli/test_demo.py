@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from postroom.cli.demo import POISON, Report
-from tests.cli.conftest import Ran, RunEach, answer
+from tests.cli.conftest import Ran, Start, answer
 
 GOOD = Report(
     deliveries=600,
@@ -26,9 +26,10 @@ GOOD = Report(
 )
 
 
-def test_the_demo_proves_each_effect_once(run_each: RunEach, tmp_path: Path) -> None:
-    kept, shown = run_each(("demo", "--messages", "300", "--json", "--keep"), ("demo", "--messages", "100"))
-    report = answer(kept)
+def test_the_demo_proves_each_effect_once(start: Start, tmp_path: Path) -> None:
+    quiet = start("demo", "--messages", "300", "--json", "--keep")
+    shown = start("demo", "--messages", "100").finish()
+    report = answer(quiet.finish())
     assert report["promises_kept"] is True
     assert report["deliveries"] == 600
     assert report["duplicates_recognised"] == report["messages"] == 300

@@ -11,7 +11,7 @@ import pytest
 
 import postroom
 from postroom import cli
-from tests.cli.conftest import Run, RunEach
+from tests.cli.conftest import Run, RunEach, Start
 
 
 def test_the_command_is_installed() -> None:
@@ -65,16 +65,15 @@ def test_a_wrong_call_ends_with_2(run_each: RunEach, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_shell_can_complete(run_each: RunEach) -> None:
+def test_a_shell_can_complete(start: Start) -> None:
     def typed(line: str) -> dict[str, str]:
         return {"_POSTROOM_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(line.split()) - 1)}
 
-    [script] = run_each(("--show-completion", "bash"), _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")
-    assert "_POSTROOM_COMPLETE=complete_bash" in script.stdout
-    [commands] = run_each((), **typed("postroom de"))
-    assert commands.stdout.split() == ["demo", "dead"]
-    [options] = run_each((), **typed("postroom dead replay --dr"))
-    assert options.stdout.split() == ["--dry-run"]
+    script = start("--show-completion", "bash", _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")
+    commands, options = start(**typed("postroom de")), start(**typed("postroom dead replay --dr"))
+    assert "_POSTROOM_COMPLETE=complete_bash" in script.finish().stdout
+    assert commands.finish().stdout.split() == ["demo", "dead"]
+    assert options.finish().stdout.split() == ["--dry-run"]
 
 
 @pytest.mark.parametrize("missing", ["typer", "rich"])
@@ -86,7 +85,6 @@ def test_a_missing_extra_is_named(missing: str) -> None:
     assert ran.stderr == f"postroom: the command line needs {missing}: pip install 'postroom[cli]'\n"
 
 
-def test_nothing_is_made_by_asking(run: Run, tmp_path: Path) -> None:
-    run("--help")
-    run("schema", "--sql", "--url", "sqlite:///shop.db")
+def test_nothing_is_made_by_asking(run_each: RunEach, tmp_path: Path) -> None:
+    run_each(("--help",), ("schema", "--sql", "--url", "sqlite:///shop.db"))
     assert list(tmp_path.iterdir()) == []

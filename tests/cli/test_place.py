@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.cli.conftest import RunEach
-from tests.cli.shop import URL, open_shop, write_module
+from tests.cli.shop import URL, write_module
 
 WRONG: dict[tuple[str, ...], str] = {
     ("run", "shop"): "'shop' names no room: it should look like shop:room",
@@ -46,11 +46,3 @@ def test_what_is_wrong_in_the_module_is_traced(run_each: RunEach, tmp_path: Path
         assert ran.returncode == 1
         assert any(f'{name}.py", line 1' in line for line in trace)
         assert last.startswith(f"postroom: the module {name!r} could not be imported: {error}")
-
-
-def test_a_room_may_be_an_attribute_of_an_attribute(run_each: RunEach, tmp_path: Path) -> None:
-    write_module(tmp_path)
-    open_shop(tmp_path).migrate()
-    [ran] = run_each(("status", "shop:place.room"))
-    assert (ran.returncode, ran.stderr) == (0, "")
-    assert "orders" in ran.stdout

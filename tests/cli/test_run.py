@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from pathlib import Path
 
@@ -27,7 +28,7 @@ def test_it_migrates_handles_and_ends_with_0(start: Start, tmp_path: Path, numbe
         assert [worker.line() for _ in range(3)] == ["handled 1", "handled 2", "handled 3"]
         code, logged = worker.end(number)
         assert (code, orders.counts()[State.DONE]) == (0, 3)
-    assert " INFO postroom: store=sqlite:shop.db box=inbox:orders handling topic=order.placed" in logged
+    assert re.search(r"^[-\d]+ [:,\d]+ INFO postroom: .*handling topic=order.placed", logged, re.MULTILINE)
     assert SECRET not in logged
 
 
@@ -48,7 +49,7 @@ def test_it_starts_in_json_and_logs_as_little_as_asked(start: Start, tmp_path: P
     assert worker.line() == "handled 2"
     code, logged = worker.end(signal.SIGTERM)
     assert code == 0
-    assert "ERROR postroom: store=sqlite:shop.db box=inbox:orders handler failed on topic=order.paid" in logged
+    assert re.search(" ERROR postroom: .*handler failed on topic=order.paid", logged)
     assert "INFO" not in logged
     assert SECRET not in logged
 

@@ -14,24 +14,24 @@ from tests.cli.conftest import Run, RunEach, answer
 URL = "sqlite:///shop.db"
 
 
-def test_migrate_makes_the_tables_once(run: Run, tmp_path: Path) -> None:
-    first, second = run("migrate", "--url", URL), run("migrate", "--url", URL)
+def test_migrate_makes_the_tables_once(run_each: RunEach, tmp_path: Path) -> None:
+    first, second, json = run_each(
+        ("migrate", "--url", URL), ("migrate", "--url", URL), ("migrate", "--url", URL, "--json")
+    )
     assert (first.returncode, first.stdout) == (0, "sqlite:shop.db: applied schema version 1\n")
     assert (second.returncode, second.stdout) == (0, "sqlite:shop.db: nothing to do\n")
+    assert answer(json) == {"store": "sqlite:shop.db", "applied": []}
     with Postroom(f"sqlite:///{tmp_path / 'shop.db'}") as room:
         assert room.inbox().enqueue("topic", "text", source="shop", message_id="1").is_new
 
 
-def test_migrate_answers_in_json_and_takes_the_url_from_the_environment(run: Run) -> None:
-    first, second = run("migrate", "--json", POSTROOM_URL=URL), run("migrate", "--json", "--url", URL)
-    assert answer(first) == {"store": "sqlite:shop.db", "applied": [1]}
-    assert answer(second) == {"store": "sqlite:shop.db", "applied": []}
-
-
-def test_the_option_goes_before_the_environment(run: Run, tmp_path: Path) -> None:
-    assert run("migrate", "--url", "sqlite:///given.db", POSTROOM_URL=URL).returncode == 0
-    assert (tmp_path / "given.db").exists()
-    assert not (tmp_path / "shop.db").exists()
+def test_the_option_goes_before_the_environment(run_each: RunEach, tmp_path: Path) -> None:
+    given, default = run_each(
+        ("migrate", "--json", "--url", "sqlite:///given.db"), ("migrate", "--json"), POSTROOM_URL=URL
+    )
+    assert answer(given) == {"store": "sqlite:given.db", "applied": [1]}
+    assert answer(default) == {"store": "sqlite:shop.db", "applied": [1]}
+    assert {"given.db", "shop.db"} <= {path.name for path in tmp_path.iterdir()}
 
 
 WRONG: dict[tuple[str, ...], str] = {
@@ -53,7 +53,7 @@ def test_what_is_wrong_is_said_in_one_line(run_each: RunEach, tmp_path: Path) ->
 
 
 def test_tables_of_a_newer_version_are_left_alone(run: Run, tmp_path: Path) -> None:
-    run("migrate", "--url", URL)
+    Postroom(f"sqlite:///{tmp_path / 'shop.db'}").migrate()
     with closing(sqlite3.connect(tmp_path / "shop.db")) as connection, connection:
         connection.execute("INSERT INTO postroom_schema VALUES (999, 'future')")
     ran = run("migrate", "--url", URL)

@@ -20,14 +20,16 @@ def row(kind: str, name: str, **counts: int) -> dict[str, Any]:
 def test_it_counts_the_boxes_of_a_room_or_those_named(run_each: RunEach, tmp_path: Path) -> None:
     write_module(tmp_path)
     make_dead_letters(tmp_path)
-    of_room, default, named, table = run_each(
+    of_room, of_attribute, default, named, table = run_each(
         ("status", "shop:room", "--json"),
+        ("status", "shop:place.room", "--json"),
         ("status", "--url", URL, "--json"),
         ("status", "--url", URL, "--json", "--inbox", "orders", "--inbox", "other", "--outbox", "outbox"),
         ("status", "--url", URL, "--inbox", "orders"),
     )
     orders, outbox = row("inbox", "orders", waiting=1, dead=3), row("outbox", "outbox", dead=2)
     assert answer(of_room) == {"store": "sqlite:shop.db", "boxes": [orders, row("outbox", "mail")]}
+    assert answer(of_attribute) == answer(of_room)
     assert answer(default)["boxes"] == [row("inbox", "inbox"), outbox]
     assert answer(named)["boxes"] == [orders, row("inbox", "other"), outbox]
     assert (table.returncode, table.stderr) == (0, "")

@@ -261,5 +261,6 @@ SCENARIOS = (
     Scenario("mark processing", prepare_finished, act_mark("processing")),
     Scenario("mark processed", prepare_finished, act_mark("processed")),
     Scenario("mark dead", prepare_finished, act_mark("dead")),
+    Scenario("mark skipped", prepare_finished, act_mark("skipped"), order=Order(fifo=True, on_dead="block")),
 )
 BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}

@@ -10,7 +10,10 @@ from typing import Any, assert_type
 
 from postroom import (
     Backoff,
+    BoxHealth,
     Claim,
+    Cleaned,
+    Cleaning,
     Event,
     Inbox,
     Key,
@@ -18,12 +21,14 @@ from postroom import (
     NewMessage,
     Observer,
     Outbox,
+    Outcome,
     OwnerToken,
     Postroom,
     Reaped,
     Receipt,
     ReceiptStatus,
     State,
+    StorageRetry,
     sync,
     topic,
 )
@@ -91,6 +96,58 @@ def use_sync(db: sqlite3.Connection) -> None:
         assert_type(inbox.ack(owner, inbox.claim(owner)), list[bool])
         assert_type(inbox.counts(), Mapping[State, int])
         assert_type(inbox.is_processed("1", "bank"), bool)
+
+
+room = Postroom(
+    "sqlite:///shop.db",
+    storage_retry=StorageRetry.NONE,
+    cleaning=Cleaning(automatic=False),
+    shutdown_timeout=timedelta(seconds=5),
+)
+orders = room.inbox(
+    "orders",
+    batch_size=10,
+    lease_seconds=5.5,
+    lease_renewal=False,
+    concurrency=2,
+    poll_interval=timedelta(seconds=1),
+    max_poll_interval=timedelta(seconds=2),
+    handler_timeout=None,
+    on_unhandled="dead",
+    on_undecodable="dead",
+)
+
+
+@orders.handler(OrderPlaced, concurrency=2, timeout=timedelta(seconds=1))
+async def place(message: Message[OrderPlaced]) -> Outcome:
+    assert_type(message.lease_lost, bool)
+    return Outcome.RETRY.after(timedelta(seconds=1)).because("later")
+
+
+@orders.handler("order.cancelled", batch=10, transactional=True)
+def cancel(messages: list[Message[Any]], tx: Any) -> dict[str, Outcome]:
+    return {message.message_id: Outcome.SUCCESS for message in messages}
+
+
+@room.on_start
+async def connect() -> None: ...
+
+
+async def use_running() -> None:
+    # A decorator gives back the function that it was given, with its type.
+    assert_type(await place((await orders.claim(OwnerToken.new()))[0]), Outcome)
+    assert_type(await connect(), None)
+    await room.start()
+    await orders.stop()
+    assert_type(room.is_running, bool)
+    assert_type(orders.is_running, bool)
+    assert_type(room.health(), dict[str, BoxHealth])
+    assert_type(await room.is_ready(), bool)
+    assert_type(await room.drain(), int)
+    assert_type(await room.cleanup("orders"), dict[str, Cleaned])
+    assert_type(await orders.blocked_groups(), list[str])
+    assert_type(await orders.skip_blocked("group"), list[Key])
+    await room.stop()
 
 
 def handle(message: Message[OrderPlaced]) -> None:

@@ -140,5 +140,6 @@ def _globals(function: Any) -> dict[str, Any]:
     while isinstance(function, functools.partial):
         function = function.func
     function = inspect.unwrap(function)
-    found: dict[str, Any] = getattr(function if hasattr(function, "__globals__") else type(function).__call__, "__globals__", {})
-    return found
+    if not hasattr(function, "__globals__"):
+        function = type(function).__call__
+    return getattr(function, "__globals__", {})

@@ -69,42 +69,42 @@ class Executor:
             for message in messages:
                 _log.info("%s handling %s attempt=%d", self._where, name(message), message.attempt + 1)
         given: Any = messages[0] if handler.batch is None else messages
-        timeout = handler.timeout or self._box.work.handler_timeout
+        longest = handler.timeout or self._box.work.handler_timeout
         invoke = self._invoke if handler.is_async else self._invoke_in_thread
         try:
-            answer = await invoke(handler.function, (given, *extra), timeout)
-        except (Exception, asyncio.CancelledError) as error:
+            answer = await invoke(handler.function, (given, *extra), longest)
+        except (Exception, asyncio.CancelledError) as error:  # whatever a handler raises means that it failed
             if self.closing:
                 raise asyncio.CancelledError from error  # a shutdown is not the message's fault
             _log.exception("%s handler failed on %s", self._where, ", ".join(map(name, messages)))
-            return [Outcome.FAILED.because(describe(error))] * len(messages)
+            return [Outcome.FAILED.because(_reason(error))] * len(messages)
         if handler.batch is None:
             return [_outcome(answer)]
         return _outcomes(answer, messages)
 
-    async def _invoke(self, function: Callable[..., Any], given: tuple[Any, ...], timeout: timedelta | None) -> Any:
-        if timeout is None:
+    async def _invoke(self, function: Callable[..., Any], given: tuple[Any, ...], longest: timedelta | None) -> Any:
+        if longest is None:
             return await function(*given)
         try:
-            async with asyncio.timeout(timeout.total_seconds()) as limit:
+            async with asyncio.timeout(longest.total_seconds()) as limit:
                 return await function(*given)
         except TimeoutError:
             if limit.expired():
-                raise HandlerTimeout(timeout) from None
+                raise HandlerTimeout(longest) from None
             raise
 
     async def _invoke_in_thread(
-        self, function: Callable[..., Any], given: tuple[Any, ...], timeout: timedelta | None
+        self, function: Callable[..., Any], given: tuple[Any, ...], longest: timedelta | None
     ) -> Any:
         context = contextvars.copy_context()
         loop = asyncio.get_running_loop()
         running = loop.run_in_executor(self._threads, context.run, _without_stop_iteration, function, given)
-        done, _ = await asyncio.wait([running], timeout=None if timeout is None else timeout.total_seconds())
-        if timeout is not None and not done:
+        done, _ = await asyncio.wait([running], timeout=None if longest is None else longest.total_seconds())
+        if longest is not None and not done:
             # A thread cannot be stopped; to go on without it would be to handle a message twice at the same time.
-            _log.warning("%s a handler in a thread took longer than %s; waiting for it", self._where, timeout)
+            _log.warning("%s a handler in a thread took longer than %s; waiting for it", self._where, longest)
             await asyncio.wait([running])
-            raise HandlerTimeout(timeout) from running.exception()
+            raise HandlerTimeout(longest) from running.exception()
         answer = running.result()
         return await answer if inspect.isawaitable(answer) else answer
 
@@ -112,8 +112,8 @@ class Executor:
 class HandlerTimeout(TimeoutError):
     """A handler took longer than it may."""
 
-    def __init__(self, timeout: timedelta) -> None:
-        super().__init__(f"the handler took longer than {timeout}")
+    def __init__(self, longest: timedelta) -> None:
+        super().__init__(f"the handler took longer than {longest}")
 
 
 def _without_stop_iteration(function: Callable[..., Any], given: tuple[Any, ...]) -> Any:
@@ -124,13 +124,20 @@ def _without_stop_iteration(function: Callable[..., Any], given: tuple[Any, ...]
         raise RuntimeError("the handler raised StopIteration") from error
 
 
+def _reason(error: BaseException) -> str:
+    try:
+        return describe(error)
+    except Exception:  # noqa: BLE001 - an exception's own text may fail too
+        return type(error).__name__
+
+
 def _outcome(answer: Any) -> Outcome:
     if answer is None:
         return Outcome.SUCCESS
     if isinstance(answer, Outcome):
         return _checked(answer)
     if isinstance(answer, Exception):
-        return Outcome.FAILED.because(describe(answer))
+        return Outcome.FAILED.because(_reason(answer))
     return Outcome.FAILED.because(f"the handler returned a {type(answer).__name__}; return None or an Outcome")
 
 

@@ -43,13 +43,14 @@ class Janitor:
         self._cleaning = cleaning
         self._services: list[Service] = []
 
-    def start(self, boxes: Iterable[Any]) -> None:
+    def start(self, boxes: Iterable[Any], store_name: str) -> None:
         if not self._cleaning.automatic:
             return
         for box in boxes:
-            self._add(f"reap {box.box.key}", box.reap, self._cleaning.reap_interval)
+            where = f"store={store_name} box={box.box.key}"
+            self._add(f"{where} reap", box.reap, self._cleaning.reap_interval)
             for state in _purged_states(box):
-                self._add(f"purge {state} {box.box.key}", partial(self._purge, box, state), self._cleaning.interval)
+                self._add(f"{where} purge {state}", partial(self._purge, box, state), self._cleaning.interval)
         for service in self._services:
             service.start()
 

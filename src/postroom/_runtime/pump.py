@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 from uuid import UUID
@@ -18,13 +19,15 @@ from postroom._kernel.message import Claim, Lease, Message
 from postroom._kernel.policy import Box
 from postroom._kernel.queries import Ask
 from postroom._kernel.settlement import Settlement
-from postroom._runtime.execute import Executor
-from postroom._runtime.plan import Piece, plan
+from postroom._runtime.execute import Executor, name
+from postroom._runtime.plan import Line, Piece, plan
 
 _log = logging.getLogger("postroom")
 
 SLICE = 0.005
 """Seconds that handlers which never wait may keep the loop to themselves."""
+TROUBLE = (0.1, 5.0)
+"""Seconds of rest after the store failed: at first, and at most."""
 
 
 class Pump:
@@ -36,18 +39,17 @@ class Pump:
         self._store = store
         self._handlers = handlers
         self._topics = topics
-        self._executor = Executor(box, store.name)
         self._where = f"store={store.name} box={box.key}"
+        self._executor = Executor(box, self._where)
         self._most = 2 * box.work.batch_size
-        self._in_hand: dict[int, tuple[Claim, Lease]] = {}
-        self._decided: set[int] = set()
-        """Of those in hand, the ones whose outcome is on its way."""
-        self._lines: deque[list[Piece]] = deque()
+        self._in_hand: dict[int, Message[Any]] = {}
+        self._lines: deque[Line] = deque()
         self._outcomes: list[Settlement] = []
-        self._busy: dict[Handler, int] = {}
+        self._handling: set[int] = set()
+        """What handlers have at this moment."""
+        self._busy: Counter[Handler | None] = Counter()
         self._work_is_here = asyncio.Event()
         self._turn_is_due = asyncio.Event()
-        self._told_to_stop = asyncio.Event()
         self._stopping = False
         self._draining = False
         self.handled = 0
@@ -56,11 +58,13 @@ class Pump:
         """What the store raised last, if its last turn failed."""
         self._may_claim_at = 0.0
         self._pause = box.work.idle[0].total_seconds()
+        self._rest = TROUBLE[0]
 
     # -- the turn ------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Until `stop`; then until nothing is in hand."""
+        self._executor.closing = False
         tasks = [asyncio.create_task(self._work()) for _ in range(self.box.work.concurrency)]
         if self.box.work.renew:
             tasks.append(asyncio.create_task(self._keep_leases()))
@@ -69,6 +73,7 @@ class Pump:
                 await self._wait_for_a_turn()
                 await self._turn()
         finally:
+            self._executor.closing = True
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -76,7 +81,10 @@ class Pump:
     async def drain(self) -> int:
         """Until nothing more can be claimed now; answers how many messages were."""
         self._draining = True
-        await self.run()
+        try:
+            await self.run()
+        finally:
+            await self.release_all()
         return self.handled
 
     @property
@@ -108,25 +116,25 @@ class Pump:
                 await self._turn_is_due.wait()
 
     async def _turn(self) -> None:
-        outcomes, self._outcomes = self._outcomes, []
+        outcomes = self._outcomes[:]  # they stay until the store has them: a turn may fail, or be cancelled
         limit = self._asks_for()
         if not outcomes and not limit:
             return
+        if limit:
+            self._may_claim_at = math.inf  # a wake-up during this claim brings it forward: the claim may be too early
         try:
             settled, messages = await self._exchange(outcomes, limit)
-        except BaseException as error:
-            self._outcomes = outcomes + self._outcomes  # handing them in twice is harmless: each is fenced
-            if not isinstance(error, Exception):
+        except Exception as error:
+            if self._draining:
                 raise
             self.last_error = type(error).__name__
-            _log.exception("%s the store failed; trying again in %.1f s", self._where, self._pause)
-            await self._rest()
+            _log.exception("%s the store failed; trying again in %.1f s", self._where, self._rest)
+            await self._take_a_rest()
             return
-        self.last_error = None
-        if self._draining and outcomes:
-            self._may_claim_at = 0.0
+        self.last_error, self._rest = None, TROUBLE[0]
+        del self._outcomes[: len(outcomes)]
         for settlement, kept in zip(outcomes, settled, strict=True):
-            self._forget(settlement.target.id, kept=kept)  # type: ignore[union-attr]
+            self._forget(settlement.target, kept=kept)  # type: ignore[arg-type]
         if limit:
             self._receive(messages, limit)
 
@@ -136,42 +144,50 @@ class Pump:
         ask = Ask(self.owner, self.box.work.lease, limit, self._topics)
         return await self._store.turn(self.box, outcomes, ask)
 
-    async def _rest(self) -> None:
-        """After an error: as when idle, longer each time, and cut short only by `stop`."""
-        self._pause = min(self._pause * 2, self.box.work.idle[1].total_seconds())
+    async def _take_a_rest(self) -> None:
+        """After an error of the store: longer each time, and cut short only by `stop`."""
+        self._may_claim_at, was_stopping = 0.0, self._stopping
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._pause):
-                await self._told_to_stop.wait()
-        if self._stopping:
-            await asyncio.sleep(self.box.work.idle[0].total_seconds())  # the store may still come back
+            async with asyncio.timeout(self._rest):
+                while self._stopping == was_stopping:
+                    self._turn_is_due.clear()
+                    await self._turn_is_due.wait()
+        self._rest = min(self._rest * 2, TROUBLE[1])
 
     def _receive(self, messages: list[Message[Any]], limit: int) -> None:
-        now = asyncio.get_running_loop().time()
         shortest, longest = (delta.total_seconds() for delta in self.box.work.idle)
         if not messages:
-            if self._draining:
+            if self._draining:  # what is in hand may free a group, or be ready again
                 self._stopping = not self._in_hand
-                self._may_claim_at = math.inf  # until what is in hand is settled: that may free a group
-                return
-            self._may_claim_at = now + self._pause
-            self._pause = min(self._pause * 2, longest)
+            else:
+                self._claim_in(self._pause)
+                self._pause = min(self._pause * 2, longest)
             return
         self._pause = shortest
-        self._may_claim_at = now if self._draining or len(messages) == limit else now + shortest
+        self._claim_in(0 if self._draining or len(messages) == limit else shortest)
         self.handled += len(messages)
-        held = []
-        for message in messages:
-            lease = Lease()
-            self._in_hand[message.id] = (message.claim, lease)  # type: ignore[assignment]
-            held.append(message.under(lease))
+        held = [message.under(Lease()) for message in messages]
+        for message in held:
+            earlier = self._in_hand.get(message.id)
+            if earlier is not None:  # its lease passed before anybody here noticed
+                earlier.lease.lost = True  # type: ignore[union-attr]
+            self._in_hand[message.id] = message
         self._lines.extend(plan(held, self._handlers, fifo=self.box.order.fifo))
         self._work_is_here.set()
+        if self._stopping:
+            self.stop()  # told while the claim was under way
 
-    def _forget(self, id_: int, *, kept: bool) -> None:
-        held = self._in_hand.pop(id_, None)
-        self._decided.discard(id_)
-        if held is not None and not kept:
-            held[1].lost = True
+    def _claim_in(self, seconds: float) -> None:
+        self._may_claim_at = min(self._may_claim_at, asyncio.get_running_loop().time() + seconds)
+
+    def _forget(self, claim: Claim, *, kept: bool) -> None:
+        message = self._in_hand.get(claim.id)
+        if message is None or message.claim.fence != claim.fence:  # type: ignore[union-attr]
+            return
+        del self._in_hand[claim.id]
+        message.lease.lost |= not kept  # type: ignore[union-attr]
+        if self._draining and not self._in_hand:
+            self.wake()
 
     # -- the work ------------------------------------------------------------------------------------------------
 
@@ -179,37 +195,44 @@ class Pump:
         """One of `concurrency` workers."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        while True:
+        while not self._executor.closing:  # a handler may have kept our cancellation to itself
             line = self._next()
             if line is None:
                 self._work_is_here.clear()
                 await self._work_is_here.wait()
                 began = loop.time()
                 continue
-            await self._do_line(line)
-            self._turn_is_due.set()
+            await self._do_first(line)
             if loop.time() - began > SLICE:
                 await asyncio.sleep(0)
                 began = loop.time()
 
-    def _next(self) -> list[Piece] | None:
-        """The first line of pieces whose handler is free."""
+    def _next(self) -> Line | None:
+        """The first line that can go on."""
         for index, line in enumerate(self._lines):
-            handler = line[0].handler
-            if handler is None or handler.concurrency is None or self._busy.get(handler, 0) < handler.concurrency:
-                if index == 0:
-                    return self._lines.popleft()
+            if self._is_free(line[0]):
                 del self._lines[index]
                 return line
         return None
 
-    async def _do_line(self, line: list[Piece]) -> None:
-        """Pieces one after the other; in a group, the first that does not succeed gives the rest back."""
-        for index, piece in enumerate(line):
-            going_well = await self._do(piece)
-            if self._stopping or (piece.ordered and not going_well):
-                self._give_back([message for later in line[index + 1 :] for message in later.messages])
-                return
+    def _is_free(self, piece: Piece) -> bool:
+        """Its handler may take more, and has none of its messages under an earlier lease that was lost."""
+        handler = piece.handler
+        if handler is not None and handler.concurrency is not None and self._busy[handler] >= handler.concurrency:
+            return False
+        return not self._handling or self._handling.isdisjoint(message.id for message in piece.messages)
+
+    async def _do_first(self, line: Line) -> None:
+        """The first piece of a line. What follows is next, or is given back if it did not succeed or we must stop."""
+        going_well = await self._do(line.popleft())
+        if line and going_well and not self._stopping:
+            self._lines.appendleft(line)
+            return
+        for piece in line:
+            self._give_back(piece.messages)
+        if self.box.order.fifo:
+            self._may_claim_at = 0.0  # the group is free once this is settled
+        self._turn_is_due.set()
 
     async def _do(self, piece: Piece) -> bool:
         """Answers whether every message succeeded."""
@@ -219,20 +242,22 @@ class Pump:
             if piece.ordered:
                 self._give_back(messages)
                 return False
+            piece = piece._replace(messages=messages)
         if not messages:
             return True
         handler = piece.handler
-        if handler is not None and handler.concurrency is not None:
-            self._busy[handler] = self._busy.get(handler, 0) + 1
+        ids = [message.id for message in messages]
+        self._handling.update(ids)
+        self._busy[handler] += 1
         try:
-            piece = piece._replace(messages=messages)
             if handler is not None and handler.transactional:
                 return await self._do_in_transaction(piece)
             return self._settle(piece, await self._executor.run(piece))
         finally:
-            if handler is not None and handler.concurrency is not None:
-                self._busy[handler] -= 1
-                self._work_is_here.set()
+            self._busy[handler] -= 1
+            self._handling.difference_update(ids)
+            if self._lines:
+                self._work_is_here.set()  # some may have waited for this
 
     def _settle(self, piece: Piece, outcomes: list[Outcome]) -> bool:
         well = True
@@ -245,52 +270,69 @@ class Pump:
                 self._give_back(piece.messages[index:])
                 return False
             well = outcome.result == "success" and well
-            self._decide(message, outcome)
+            self._hand_in(self._settlement(message, outcome))
         return well
 
-    def _decide(self, message: Message[Any], outcome: Outcome) -> None:
-        settlement = decide(outcome, message.claim, message.attempt, self.box.delivery)  # type: ignore[arg-type]
-        if settlement.error is not None:
-            settlement = settlement._replace(error=error_text("error", settlement.error))
+    def _settlement(self, message: Message[Any], outcome: Outcome) -> Settlement:
+        claim: Claim = message.claim  # type: ignore[assignment]
+        try:
+            settlement = decide(outcome, claim, message.attempt, self.box.delivery)
+        except Exception:  # noqa: BLE001 - a backoff may be anybody's function; the message must wait all the same
+            _log.exception("%s the backoff failed for %s", self._where, name(message))
+            settlement = decide(outcome.after(self.box.work.idle[1]), claim, message.attempt, self.box.delivery)
+        if settlement.error is None:
+            return settlement
+        return settlement._replace(error=error_text("error", settlement.error))
+
+    def _hand_in(self, settlement: Settlement) -> None:
         self._outcomes.append(settlement)
-        self._decided.add(message.id)
+        if settlement.verdict in {"retry", "release"} and not settlement.delay:
+            self._may_claim_at = 0.0  # it is ready again at once
+        self._turn_is_due.set()
+
+    def _give_back(self, messages: Iterable[Message[Any]]) -> None:
+        for message in messages:
+            self._hand_in(Settlement.release(message.claim))  # type: ignore[arg-type]
 
     async def _do_in_transaction(self, piece: Piece) -> bool:
         """The handler's writes and the completion commit together, or not at all."""
         outcomes: list[Outcome] = []
+        kept: list[bool] = []
         try:
             async with self._store.transaction() as tx:
                 outcomes = await self._executor.run(piece, tx)
                 if any(outcome.result != "success" for outcome in outcomes):
                     raise _RollBack  # noqa: TRY301 - this is how a transaction is ended
                 done = [Settlement.done(message.claim) for message in piece.messages]  # type: ignore[arg-type]
-                if not all(await self._store.settle(self.box, done, tx=tx)):
-                    self._drop(piece.messages)
+                kept = await self._store.settle(self.box, done, tx=tx)
+                if not all(kept):
                     raise _RollBack  # noqa: TRY301
         except _RollBack:
-            if all(outcome.result == "success" for outcome in outcomes):
-                return False  # the claims were lost
-            # What succeeded was rolled back with the rest: it is given back, uncounted.
-            for message, outcome in zip(piece.messages, outcomes, strict=True):
-                self._decide(message, Outcome.RETRY if outcome.result == "success" else outcome)
-            return False
+            return self._undo(piece, outcomes, kept)
         except Exception as error:  # noqa: BLE001 - the transaction's trouble counts as the handler's
-            _log.exception("%s the transaction of a handler failed", self._where)
+            names = ", ".join(map(name, piece.messages))
+            _log.exception("%s the transaction of a handler failed on %s", self._where, names)
             return self._settle(piece, [Outcome.FAILED.because(type(error).__name__)] * len(piece.messages))
         for message in piece.messages:
-            self._forget(message.id, kept=True)
-        self._turn_is_due.set()
+            self._forget(message.claim, kept=True)  # type: ignore[arg-type]
         return True
 
-    def _give_back(self, messages: list[Message[Any]]) -> None:
-        self._outcomes += [Settlement.release(message.claim) for message in messages]  # type: ignore[arg-type]
-        self._decided.update(message.id for message in messages)
+    def _undo(self, piece: Piece, outcomes: list[Outcome], kept: list[bool]) -> bool:
+        """What succeeded was rolled back with the rest: it is given back, uncounted."""
+        if kept:
+            self._drop(message for message, still in zip(piece.messages, kept, strict=True) if not still)
+            self._give_back(message for message, still in zip(piece.messages, kept, strict=True) if still)
+            return False
+        first = next(index for index, outcome in enumerate(outcomes) if outcome.result != "success")
+        self._give_back(piece.messages[:first])
+        undone = [Outcome.RETRY if outcome.result == "success" else outcome for outcome in outcomes[first:]]
+        return self._settle(piece._replace(messages=piece.messages[first:]), undone)
 
-    def _drop(self, messages: Any) -> None:
+    def _drop(self, messages: Iterable[Message[Any]]) -> None:
         """The lease was lost: whatever came of these is another worker's now."""
         for message in messages:
-            _log.warning("%s lease lost, outcome dropped: message_id=%s", self._where, message.message_id)
-            self._forget(message.id, kept=False)
+            _log.warning("%s lease lost, outcome dropped: %s", self._where, name(message))
+            self._forget(message.claim, kept=False)  # type: ignore[arg-type]
         self._turn_is_due.set()
 
     # -- leases --------------------------------------------------------------------------------------------------
@@ -306,29 +348,32 @@ class Pump:
                     _log.warning("%s leases could not be renewed", self._where, exc_info=True)
 
     async def _renew(self) -> None:
-        held = [pair for id_, pair in self._in_hand.items() if id_ not in self._decided]
-        kept = await self._store.renew(self.box, [claim for claim, _ in held], self.box.work.lease)
-        for (claim, lease), still in zip(held, kept, strict=True):
-            if not still and claim.id in self._in_hand and claim.id not in self._decided:
-                lease.lost = True
-                _log.warning("%s lease lost while handling: id=%d", self._where, claim.id)
+        held = list(self._in_hand.values())
+        kept = await self._store.renew(self.box, [message.claim for message in held], self.box.work.lease)
+        for message, still in zip(held, kept, strict=True):
+            if not still and self._in_hand.get(message.id) is message and not self._is_settled(message.id):
+                message.lease.lost = True  # type: ignore[union-attr]
+                _log.warning("%s lease lost while handling %s", self._where, name(message))
+
+    def _is_settled(self, id_: int) -> bool:
+        """Its outcome is on its way: that the claim no longer holds is as it should be."""
+        return any(settlement.target.id == id_ for settlement in self._outcomes)  # type: ignore[union-attr]
 
     # -- the end -------------------------------------------------------------------------------------------------
 
     def stop(self) -> None:
         """Claim no more; give back what was not begun. `run` ends when the rest is done."""
         self._stopping = True
-        self._told_to_stop.set()
-        not_begun = [message for line in self._lines for piece in line for message in piece.messages]
-        self._lines.clear()
-        self._give_back(not_begun)
+        while self._lines:
+            for piece in self._lines.popleft():
+                self._give_back(piece.messages)
         self._turn_is_due.set()
 
     async def release_all(self) -> None:
         """The end of patience: give back whatever is still in hand, uncounted."""
-        left = [Settlement.release(claim) for id_, (claim, _) in self._in_hand.items() if id_ not in self._decided]
-        outcomes = self._outcomes + left
-        self._outcomes, self._in_hand, self._decided = [], {}, set()
+        settled = {settlement.target.id for settlement in self._outcomes}  # type: ignore[union-attr]
+        self._give_back(message for id_, message in self._in_hand.items() if id_ not in settled)
+        outcomes, self._outcomes, self._in_hand = self._outcomes, [], {}
         if outcomes:
             await self._store.settle(self.box, outcomes)
 

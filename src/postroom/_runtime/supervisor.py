@@ -72,18 +72,20 @@ class Supervisor:
             for box in working:
                 self._start_pump(box)
             if working:
-                self._janitor.start(boxes)
+                self._janitor.start(boxes, self._store.name)
             self._started = True
 
     def _start_pump(self, box: Any) -> None:
+        if box.box.key in self._running:
+            return
         pump = Pump(self._store, box.box, box.handlers, topics=box.claimed_topics)
-        service = Service(f"pump {box.box.key}", pump.run, restart_delay=1.0)
+        service = Service(f"store={self._store.name} box={box.box.key} pump", pump.run, restart_delay=1.0)
         self._running[box.box.key] = _Running(pump, service)
         service.start()
 
     async def start_box(self, box: Any) -> None:
         async with self._change:
-            if box.box.key not in self._running and len(box.handlers):
+            if len(box.handlers):
                 self._start_pump(box)
 
     async def stop_box(self, key: str) -> None:
@@ -123,7 +125,7 @@ class Supervisor:
             try:
                 await _call(hook)
             except Exception:  # noqa: BLE001 - the others must run too
-                _log.exception("a hook failed on stop")
+                _log.exception("store=%s a hook failed on stop", self._store.name)
 
     def wake(self, event: Event) -> None:
         """An observer: what this process puts, its pumps need not wait for."""

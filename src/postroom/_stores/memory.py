@@ -508,7 +508,7 @@ class MemoryVerbs:
                 return False
             self._enter(box, shelf, entry, now)
         elif mark == "skipped":
-            if entry.state is not State.DEAD or entry.line is None:
+            if not _blocks(entry):
                 return False
             shelf.promote(shelf.leave_line(entry), to_microseconds(now))
         elif mark == "processed":
@@ -579,7 +579,7 @@ class MemoryVerbs:
         fitting = (
             entry
             for entry in shelf.entries.values()
-            if which.fits(_message(entry)) and (not which.blocking or entry.line is not None)
+            if which.fits(_message(entry)) and (not which.blocking or _blocks(entry))
         )
         return list(itertools.islice(fitting, which.limit))
 
@@ -600,6 +600,10 @@ class MemoryStore(MemoryVerbs, Async):
 
 class SyncMemoryStore(MemoryVerbs, Sync):
     """For sync code."""
+
+
+def _blocks(entry: Entry) -> bool:
+    return entry.state is State.DEAD and entry.line is not None
 
 
 def _succeeds(box: Box, entry: Entry, settlement: Settlement) -> bool:

@@ -526,9 +526,12 @@ class QueuePrograms:
     # -- find and counts -----------------------------------------------------------------------------------------
 
     def find(self, box: Box, which: Filter) -> Program[list[StoredMessage]]:
+        if which.blocking:  # whoever blocks a line is dead, and stands in it
+            which = which._replace(states=frozenset({State.DEAD}))
         if which.ids is not None or which.message_id is not None:
             found = yield from self._look_up(box, which)
-            messages = [message for row in found if which.fits(message := rows.message_of(self.engine, row))]
+            standing = [row for row in found if not which.blocking or row[rows.LINE] is not None]
+            messages = [message for row in standing if which.fits(message := rows.message_of(self.engine, row))]
             return messages[: which.limit]
         parameters = {
             "box": box.key,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, TypedDict
 
 import typer
@@ -40,16 +40,17 @@ def letters(place: Place, box: AnyBox, fitting: Fitting, most: int | None) -> It
         after, count = page[-1].id, count + len(page)
 
 
-def table(found: Iterable[Message[Any]]) -> Table:
-    made = Table("id", "source", "message id", "topic", "group", "attempts", "died", "error", expand=False)
+def table(found: Sequence[Message[Any]]) -> Table:
+    made = Table("id", "source", "message id", "topic", "group", "attempts", "died, in UTC", "error")
     for column in made.columns:
         column.overflow = "fold"  # an id that is cut cannot be used
+    made.columns[0].no_wrap = made.columns[6].no_wrap = True
     for letter in found:
         made.add_row(
             str(letter.id),
             *map(clean, (letter.source, letter.message_id, letter.topic, letter.group or "")),
             str(letter.attempt),
-            "" if letter.completed_at is None else letter.completed_at.isoformat(" ", "seconds"),
+            "" if letter.completed_at is None else f"{letter.completed_at:%Y-%m-%d %H:%M:%S}",
             clean(shorten(letter.last_error or "")),
         )
     return made
