@@ -16,6 +16,7 @@ import pytest
 import postroom
 from postroom import sync
 from postroom._kernel.program import Async, Sync, verb
+from postroom._room import RoomOptions
 
 SURFACE = {
     "postroom": """
@@ -52,7 +53,7 @@ ASYNC_ONLY = {
     postroom.Outbox: set(WORKING_BOX.split()),
 }
 """Handlers, and whatever runs them, exist for async code only."""
-ASYNC_ONLY_ARGUMENTS = {postroom.Postroom: {"cleaning", "shutdown_timeout"}}
+ASYNC_ONLY_OPTIONS = {"cleaning", "shutdown_timeout"}
 
 TWINS = [(postroom.Postroom, sync.Postroom), (postroom.Inbox, sync.Inbox), (postroom.Outbox, sync.Outbox)]
 
@@ -104,8 +105,13 @@ def test_sync_twins_have_the_same_verbs_and_signatures(face: type, twin: type) -
     assert set(verbs(face)) - set(verbs(twin)) == ASYNC_ONLY[face]
     for name, function in verbs(twin).items():
         assert parameters(function) == parameters(verbs(face)[name]), name
-    shared = [item for item in parameters(face) if item.name not in ASYNC_ONLY_ARGUMENTS.get(face, ())]
-    assert shared == parameters(twin)
+
+
+def test_sync_rooms_take_the_same_options() -> None:
+    """The async room hands these on, so its own signature has them as `**options`; the type checker sees them."""
+    theirs = {item.name for item in parameters(sync.Postroom)}
+    assert {"url", *RoomOptions.__annotations__} == theirs
+    assert {item.name for item in parameters(postroom.Postroom)} == {"url", "options"} | ASYNC_ONLY_OPTIONS
 
 
 async def test_a_verb_has_the_colour_of_its_face() -> None:

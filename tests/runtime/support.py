@@ -88,16 +88,15 @@ class Gate:
 
 
 class Sabotage:
-    """Makes verbs of a room's store raise, until it is mended."""
+    """Makes verbs of a room's store raise, for this room, until it is mended."""
 
     def __init__(self, room: Any, *verbs: str, error: Exception | None = None) -> None:
         self.calls = 0
         self._error = error or ConnectionError("the store is away")
         self._broken = True
         self._failed = asyncio.Event()
-        store = room.store.store
         for verb in verbs:
-            setattr(store, verb, self._wrap(getattr(store, verb)))
+            setattr(room.store, verb, self._wrap(getattr(room.store, verb)))
 
     def _wrap(self, verb: Any) -> Any:
         async def call(*args: Any, **kwargs: Any) -> Any:

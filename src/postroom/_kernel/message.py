@@ -119,11 +119,11 @@ class Message(NamedTuple, Generic[T]):
         return self.lease is not None and self.lease.lost
 
     def under(self, lease: Lease) -> Message[T]:
-        return tuple.__new__(Message, (*self[:-1], lease))
+        return tuple.__new__(Message, self[:-1] + (lease,))  # noqa: RUF005 - half the time
 
     def with_payload(self, payload: P) -> Message[P]:
         # What `_replace` does, without its cost: this runs for every message that is claimed.
-        return tuple.__new__(Message, (*self[:4], payload, *self[5:]))
+        return tuple.__new__(Message, self[:4] + (payload,) + self[5:])  # noqa: RUF005 - half the time
 
     def __repr__(self) -> str:
         # Never the payload or the headers: a repr ends in logs.

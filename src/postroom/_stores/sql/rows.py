@@ -76,31 +76,46 @@ def message_row(engine: Engine, box: Box, id_: int, draft: Draft, expires: Any, 
 
 def message_of(engine: Engine, row: tuple[Any, ...], claim: Claim | None = None) -> StoredMessage:
     """A row of a view as a message; `claim` where the row was read before it was claimed."""
+    # fmt: off
+    (
+        id_, source, message_id, topic, payload, format_, headers, correlation_id, group, collapse_key, hash_,
+        due, expires, received_at, first_seen, last_seen, revision, code, attempt, deliveries, last_error,
+        owner, fence, available_at, completed_at, completed_by, ending, _line, _box,
+    ) = row
+    # fmt: on
     moment = engine.moment
-    state, deliveries = STATES[row[STATE]], row[DELIVERIES]
+    state = STATES[code]
     if claim is not None:
-        state, deliveries = State.CLAIMED, deliveries + 1
+        state = State.CLAIMED
+        deliveries += 1
     elif state is State.CLAIMED:
-        claim = Claim(row[ID], UUID(row[OWNER]), row[FENCE], moment(row[AVAILABLE_AT]))
-    first_seen = moment(row[14])
-    completed_at, completed_by, ending = row[24:27]
-    # The columns stand in the order of Message's fields. Its constructor would cost as much again as all of this.
+        claim = Claim(id_, UUID(owner), fence, moment(available_at))
+    seen = moment(first_seen)
+    # Message's own constructor would cost as much again as all of this.
     return tuple.__new__(
         Message,
         (
-            *row[:6],
-            json.loads(row[6]) if row[6] else {},
-            *row[7:11],
-            None if row[11] is None else moment(row[11]),
-            None if row[12] is None else moment(row[12]),
-            None if row[13] is None else moment(row[13]),
-            first_seen,
-            first_seen if row[15] == row[14] else moment(row[15]),
-            row[16],
+            id_,
+            source,
+            message_id,
+            topic,
+            payload,
+            format_,
+            json.loads(headers) if headers else {},
+            correlation_id,
+            group,
+            collapse_key,
+            hash_,
+            None if due is None else moment(due),
+            None if expires is None else moment(expires),
+            None if received_at is None else moment(received_at),
+            seen,
+            seen if last_seen == first_seen else moment(last_seen),
+            revision,
             state,
-            row[18],
+            attempt,
             deliveries,
-            row[20],
+            last_error,
             claim,
             None if completed_at is None else moment(completed_at),
             None if completed_by is None else UUID(completed_by),
