@@ -114,7 +114,7 @@ class QueueStore(Protocol):
         """Make dead messages wait again, in their old place, with new budgets and the same fence."""
 
     async def purge(self, box: Box, purge: Purge) -> int:
-        """Delete one batch of finished messages; answers how many."""
+        """Delete one batch of done, dead or seen messages, the oldest first; answers how many."""
 
     async def find(self, box: Box, which: Filter) -> list[StoredMessage]:
         """Messages that fit, in id order."""
@@ -127,7 +127,7 @@ class KeyStore(Protocol):
     """What is known of a key, with or without a message."""
 
     async def record(self, box: Box, drafts: Sequence[Draft], *, tx: Any = None) -> list[Sighting]:
-        """Note that keys were seen, and tell what was known of them. Content is not touched."""
+        """Note that keys were seen, and tell what was known of them. Of a draft only the key and the hash count."""
 
     async def mark(
         self, box: Box, keys: Sequence[Key], mark: Mark, *, error: str | None = None, tx: Any = None

@@ -43,7 +43,7 @@ from postroom.spi import (
 )
 from postroom.testing import FrozenClock
 
-HISTORIES = int(os.environ.get("POSTROOM_HISTORIES", "500"))
+HISTORIES = int(os.environ.get("POSTROOM_HISTORIES", "350"))
 STEPS = 40
 
 OWNERS = (UUID(int=1), UUID(int=2))

@@ -34,14 +34,15 @@ class TestStartAndStop:
             if len(got) == 3:
                 all_.set()
 
-        boxes = [room.inbox(), room.inbox("other"), room.outbox()]
+        boxes: list[Any] = [room.inbox(), room.inbox("other"), room.outbox()]
         quiet = room.outbox("quiet")
         for number, box in enumerate(boxes):
             box.handler("t")(handle)
             await put(box, number)
-        assert not room.is_running
+        running = [room.is_running]
         await room.start()
-        assert room.is_running
+        running.append(room.is_running)
+        assert running == [False, True]
         assert [box.is_running for box in (*boxes, quiet)] == [True, True, True, False]
         await soon(all_.wait())
         await room.stop()

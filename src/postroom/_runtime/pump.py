@@ -97,18 +97,21 @@ class Pump:
         self._turn_is_due.set()
 
     def _asks_for(self) -> int:
-        """How many messages to claim now: none, or at least half of what fits."""
-        room = self._most - len(self._in_hand)
-        if self._stopping or room < self.box.work.batch_size:
-            return 0
-        return self.box.work.batch_size if asyncio.get_running_loop().time() >= self._may_claim_at else 0
+        """How many messages to claim now: none, or half of what fits."""
+        due = asyncio.get_running_loop().time() >= self._may_claim_at
+        return self.box.work.batch_size if due and self._has_room() else 0
+
+    def _has_room(self) -> bool:
+        """For another claim, beside what stays in hand when the outcomes are settled."""
+        left = len(self._in_hand) - len(self._outcomes)
+        return not self._stopping and left + self.box.work.batch_size <= self._most
 
     async def _wait_for_a_turn(self) -> None:
         if self._outcomes or self._asks_for():
             return
         self._turn_is_due.clear()
         pause: float | None = None
-        if not self._stopping and self._most - len(self._in_hand) >= self.box.work.batch_size:
+        if self._has_room():
             pause = max(self._may_claim_at - asyncio.get_running_loop().time(), 0)
             pause = None if pause == math.inf else pause
         with suppress(TimeoutError):
@@ -269,8 +272,12 @@ class Pump:
             if piece.ordered and not well:
                 self._give_back(piece.messages[index:])
                 return False
-            well = outcome.result == "success" and well
-            self._hand_in(self._settlement(message, outcome))
+            if outcome.result == "success":
+                self._outcomes.append(Settlement.done(message.claim))  # type: ignore[arg-type]
+            else:
+                well = False
+                self._hand_in(self._settlement(message, outcome))
+        self._turn_is_due.set()
         return well
 
     def _settlement(self, message: Message[Any], outcome: Outcome) -> Settlement:

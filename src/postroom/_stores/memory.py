@@ -340,18 +340,19 @@ class MemoryVerbs:
     ) -> list[Entry]:
         """What can be claimed at a candidate: itself, or the front of its group. The dead are buried on the way."""
         now = to_microseconds(now_at)
+        group = candidate.line  # which it leaves if it is buried, and the group goes on all the same
         while True:
-            if candidate.line is None:
+            if group is None:
                 front = [candidate] if candidate.available_at is not None else []
-            elif any(m.state is State.CLAIMED and (m.available_at or 0) > now for m in shelf.line(candidate.line)):
+            elif any(m.state is State.CLAIMED and (m.available_at or 0) > now for m in shelf.line(group)):
                 front = []
             else:
-                front = claimable_front(shelf.line(candidate.line), now, limit, topics)
+                front = claimable_front(shelf.line(group), now, limit, topics)
             doomed = next(((entry, cause) for entry in front if (cause := _cause_of_death(box, entry, now))), None)
             if doomed is None:
                 break
             self._bury(box, shelf, doomed[0], doomed[1], now_at)
-        if candidate.line is not None:
+        if group is not None:
             if front:  # who held the group before has lost all of it, not only what is taken now
                 self._end_batch(shelf, front[-1])
             if candidate not in front:
@@ -548,7 +549,10 @@ class MemoryVerbs:
     @instant
     def purge(self, box: Box, purge: Purge) -> int:
         with self._open(box) as (shelf, now, now_us):
-            old = [e for e in shelf.entries.values() if self._is_old(box, e, purge, now)][: purge.limit]
+            old = [e for e in shelf.entries.values() if self._is_old(box, e, purge, now)]
+            if purge.state is State.DONE:
+                old.sort(key=lambda entry: (entry.completed_at, entry.id))
+            old = old[: purge.limit]
             for entry in old:
                 shelf.promote(shelf.leave_line(entry), now_us)
                 if shelf.holder(entry.draft.key) is entry:

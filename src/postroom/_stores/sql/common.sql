@@ -110,7 +110,7 @@ UPDATE postroom_queue SET available_at = :now
 
 -- name: hold
 -- A claim that still holds.
-SELECT attempt, group_id FROM postroom_queue
+SELECT attempt, group_id, stale FROM postroom_queue
  WHERE id = :id AND box = :box AND owner = :owner AND fence = :fence AND state = 2
 
 -- name: held_by_name

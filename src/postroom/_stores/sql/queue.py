@@ -89,10 +89,15 @@ class QueuePrograms:
         now = yield from self.moment()
         first = last - len(drafts) + 1
         new = yield from self._insert(box, first, drafts, now)
-        yield from self._enter(box, new, now)
+        # Where known keys take places in lines too, all must take them in the order of the drafts.
+        one_by_one = box.order.fifo and len(new) < len(drafts)
+        if not one_by_one:
+            yield from self._enter(box, new, now)
         receipts: list[Receipt] = []
         for id_, draft in enumerate(drafts, first):
             if id_ in new:
+                if one_by_one:
+                    yield from self._enter(box, {id_: draft}, now)
                 superseded: tuple[int, ...] = ()
                 if draft.collapse_key is not None:
                     superseded = yield from self._collapse(box, id_, draft, before=id_)
@@ -383,22 +388,25 @@ class QueuePrograms:
         kept = [False] * len(settlements)
         done: list[tuple[int, Claim]] = []
         give_back: list[tuple[int, Claim]] = []
+        requeues = box.delivery.on_stale_ack == "requeue"
         for index, settlement in enumerate(settlements):
             target = settlement.target
             claim: Claim | None = (yield from self._named(box, target)) if isinstance(target, Held) else target
             if claim is not None:
-                (done if settlement.verdict == "done" else give_back).append((index, claim))
+                # An ack of content that has changed meanwhile is none, where the box says so: it is given back.
+                is_stale = settlement.verdict == "done" and requeues and (yield from self._is_stale(box, claim))
+                (done if settlement.verdict == "done" and not is_stale else give_back).append((index, claim))
         # What is not a success comes first, from the back: it ends the batches of its groups, so that a success
         # further behind in the same line no longer holds. Giving a whole batch back then keeps every item.
         for index, claim in sorted(give_back, key=lambda item: -item[1].id):
             kept[index] = yield from self._give_back(box, claim, settlements[index], now)
-        if done:
-            completed = yield from self._complete(box, [claim for _, claim in done], now)
-            for index, claim in done:
-                if (claim.id, claim.fence) in completed:
-                    kept[index] = True
-                    completed.discard((claim.id, claim.fence))  # the same claim given twice settles once
+        for index in (yield from self._complete(box, done)):
+            kept[index] = True
         return kept
+
+    def _is_stale(self, box: Box, claim: Claim) -> Program[bool]:
+        found = yield Statement("hold", _proof(box, claim))
+        return any(stale for _, _, stale in found)
 
     def _named(self, box: Box, held: Held) -> Program[Claim | None]:
         found = yield Statement(
@@ -416,7 +424,7 @@ class QueuePrograms:
         found = yield Statement("hold", _proof(box, claim))
         if not found:
             return False
-        [(attempt, group)] = found
+        [(attempt, group, _)] = found
         if group is not None:
             yield Statement("end_batch", {"box": box.key, "group_id": group, "id": claim.id})
         if settlement.verdict == "dead":
@@ -438,24 +446,17 @@ class QueuePrograms:
         yield Statement("wait", {"id": id_, "attempt": attempt, "at": at, "error": error})
         yield from self.promote(box, [group])
 
-    def _complete(self, box: Box, claims: Sequence[Claim], now: Any) -> Program[set[tuple[int, int]]]:
-        """Successes; answers which claims, by id and fence, were settled."""
-        settled: set[tuple[int, int]] = set()
-        for owner, held in _batches_of_one_owner(claims):
-            parameters = {
-                "box": box.key,
-                "owner": str(owner),
-                "claims": self.engine.pairs({claim.id: claim.fence for claim in held.values()}),
-            }
-            if box.delivery.on_stale_ack == "requeue":
-                stale = yield Statement("stale_claims", parameters)
-                for (id_,) in stale:
-                    yield from self._give_back(box, held[id_], Settlement.release(held[id_]), now)
-                    settled.add((id_, held[id_].fence))
-            completed = yield Statement("complete", parameters)
+    def _complete(self, box: Box, done: Sequence[tuple[int, Claim]]) -> Program[list[int]]:
+        """Successes, with their indexes; answers the indexes of those that were settled."""
+        settled: list[int] = []
+        for owner, held in _batches_of_one_owner(done):
+            fences = {id_: claim.fence for id_, (_, claim) in held.items()}
+            completed = yield Statement(
+                "complete", {"box": box.key, "owner": str(owner), "claims": self.engine.pairs(fences)}
+            )
             ids = [id_ for (id_,) in completed]
             yield from self._dequeue(box, ids, blank=box.keeping.on_success == "delete")
-            settled.update((id_, held[id_].fence) for id_ in ids)
+            settled += [held[id_][0] for id_ in ids]
         return settled
 
     def _dequeue(self, box: Box, ids: Sequence[int], *, blank: bool) -> Program[None]:
@@ -575,17 +576,18 @@ def _proof(box: Box, claim: Claim) -> dict[str, Any]:
     return {"box": box.key, "id": claim.id, "owner": str(claim.owner), "fence": claim.fence}
 
 
-def _batches_of_one_owner(claims: Sequence[Claim]) -> Iterator[tuple[UUID, dict[int, Claim]]]:
-    """Claims by id, all of one owner; an id that stands twice, with another fence, goes in a batch of its own."""
-    while claims:
-        owner, batch, rest = claims[0].owner, dict[int, Claim](), list[Claim]()
-        for claim in claims:
+def _batches_of_one_owner(done: Sequence[tuple[int, Claim]]) -> Iterator[tuple[UUID, dict[int, tuple[int, Claim]]]]:
+    """Claims by id, all of one owner. An id that stands twice goes in a batch of its own: only one claim can hold."""
+    while done:
+        owner, batch, rest = done[0][1].owner, dict[int, tuple[int, Claim]](), list[tuple[int, Claim]]()
+        for item in done:
+            claim = item[1]
             if (claim.owner is owner or claim.owner == owner) and claim.id not in batch:
-                batch[claim.id] = claim
-            elif batch.get(claim.id) != claim:
-                rest.append(claim)
+                batch[claim.id] = item
+            else:
+                rest.append(item)
         yield owner, batch
-        claims = rest
+        done = rest
 
 
 def _batches_of_distinct_keys(drafts: Sequence[Draft]) -> Iterator[Sequence[Draft]]:

@@ -24,7 +24,7 @@ from postroom.testing.conformance.base import (
     names,
     seconds,
 )
-from postroom.testing.conformance.put import ODD_TEXT
+from postroom.testing.conformance.put import ODD_NAME
 
 
 def member(message_id: str, group: str = "g", **fields: Any) -> Draft:
@@ -75,8 +75,8 @@ class FifoConformance(Suite):
     @pytest.mark.req("C-46")
     async def test_a_group_is_known_by_its_whole_name(self, open_box: OpenBox) -> None:
         box = open_box(fifo=True)
-        group = ODD_TEXT + "!"
-        await box.put(member("1", group), member("2", group), member("x", group.partition("\x00")[0]))
+        group = ODD_NAME + "!"
+        await box.put(member("1", group), member("2", group), member("x", group.removesuffix("!")))
         assert names(await box.claim(1)) == ["1"]
         assert names(await box.claim(owner=BOB)) == ["x"]
 

@@ -167,6 +167,16 @@ class PurgeConformance(Suite):
         await box.finish(*(draft(str(n)) for n in range(5)))
         assert [await purge(box, State.DONE, 0, limit=2) for _ in range(4)] == [2, 2, 1, 0]
 
+    @pytest.mark.req("IBX-101")
+    async def test_what_was_done_first_goes_first(self, open_box: OpenBox, elapse: Elapse) -> None:
+        box = open_box()
+        await box.put(*(draft(str(n)) for n in range(3)))
+        for message in reversed(await box.claim()):
+            await box.ack(message)
+            await elapse(1)
+        assert await purge(box, State.DONE, 0, limit=2) == 2
+        assert names(await box.find()) == ["0"]
+
     @pytest.mark.req("C-44")
     async def test_the_dead_are_counted_from_their_death(self, open_box: OpenBox, elapse: Elapse) -> None:
         box = open_box()

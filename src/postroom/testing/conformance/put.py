@@ -12,6 +12,8 @@ from postroom.testing.conformance.base import SOURCE, BoxKind, Elapse, Now, Open
 
 # Emoji, a combining mark, right-to-left text, quotes, a line end and NUL: whatever a sender may send.
 ODD_TEXT = "naïve Ω 漢字 🧾👩‍👩‍👧 e\u0301 שלום \"quoted\" 'n' \\ %s :name ? \n\t\x00 end"
+ODD_NAME = ODD_TEXT.replace("\x00", "")
+"""Names and ids have no NUL: the faces refuse it, since not every database can store it."""
 
 
 class PutConformance(Suite):
@@ -95,15 +97,15 @@ class PutConformance(Suite):
     async def test_text_keeps_every_character(self, open_box: OpenBox) -> None:
         box = open_box()
         given = draft(
-            ODD_TEXT,
-            source=ODD_TEXT + "s",
-            topic=ODD_TEXT + "t",
-            correlation_id=ODD_TEXT + "c",
-            group=ODD_TEXT + "g",
+            ODD_NAME,
+            source=ODD_NAME + "s",
+            topic=ODD_NAME + "t",
+            correlation_id=ODD_NAME + "c",
+            group=ODD_NAME + "g",
             headers={ODD_TEXT: ODD_TEXT},
         )
         await box.put(given)
-        [message] = await box.find(message_id=ODD_TEXT, source=given.source, topic=given.topic, group=given.group)
+        [message] = await box.find(message_id=ODD_NAME, source=given.source, topic=given.topic, group=given.group)
         assert (message.key, message.topic, message.correlation_id, message.group, message.headers) == (
             given.key,
             given.topic,

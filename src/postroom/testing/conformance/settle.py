@@ -314,6 +314,16 @@ class ProofConformance(Suite):
             assert await box.ack(old, new) == [False, True]
         assert await box.state("1") is State.DONE
 
+    @pytest.mark.req("C-26", "IBX-045", "OBX-024")
+    @pytest.mark.parametrize("good_first", [True, False])
+    async def test_a_foreign_and_a_good_claim_in_one_call(self, open_box: OpenBox, good_first: bool) -> None:
+        box = open_box()
+        await box.put(draft("1"))
+        good = claim_of(await box.take(owner=ALICE))
+        claims = [good, good._replace(owner=BOB)][:: 1 if good_first else -1]
+        assert await box.settle(*map(Settlement.done, claims)) == [good_first, not good_first]
+        assert (await box.get("1")).completed_by == ALICE
+
     @pytest.mark.req("C-29", "IBX-045")
     @each_verdict
     async def test_late_but_not_replaced_counts(

@@ -78,11 +78,6 @@ SELECT 1 FROM postroom_queue INDEXED BY postroom_queue_held
 UPDATE postroom_queue INDEXED BY postroom_queue_held SET state = 1, owner = NULL, available_at = NULL
  WHERE box = :box AND group_id = :group_id AND id > :id AND state = 2
 
--- name: stale_claims
-SELECT q.id FROM json_each(:claims) c
-  CROSS JOIN postroom_queue q ON q.id = CAST(c.key AS INTEGER) AND q.fence = c.value
- WHERE q.box = :box AND q.owner = :owner AND q.state = 2 AND q.stale = 1
-
 -- name: complete
 INSERT INTO postroom_ledger (id, box, completed_at, completed_by, ending, attempt, deliveries, last_error)
 SELECT q.id, q.box, :now, q.owner, 'handled', q.attempt, q.deliveries, q.last_error

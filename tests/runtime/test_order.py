@@ -1,0 +1,122 @@
+"""Strict order under fire: many groups, random failures, retries, two workers on one database."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sqlite3
+from collections import defaultdict
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+import aiosqlite
+import pytest
+
+from postroom import Backoff, Message, NewMessage, Outcome, Postroom, State
+from postroom.testing import Events
+from tests.runtime.conftest import OpenRoom
+from tests.runtime.support import SOON
+
+GROUPS, LENGTH = 50, 200
+
+
+def messages(groups: int, length: int) -> list[NewMessage]:
+    return [
+        NewMessage("t", number, source="s", message_id=f"{group}-{number}", group=str(group))
+        for number in range(length)
+        for group in range(groups)
+    ]
+
+
+def answer(chance: random.Random) -> Outcome | None:
+    """Mostly success; sometimes what is not, or an exception."""
+    number = chance.random()
+    if number < 0.01:
+        raise ConnectionError("the weather")
+    if number < 0.02:
+        return Outcome.FAILED
+    if number < 0.03:
+        return Outcome.RETRY
+    return Outcome.RETRY.after(SOON) if number < 0.035 else None
+
+
+def box_of(room: Postroom, *, batch_size: int = 50, concurrency: int = 4) -> Any:
+    return room.inbox(
+        order="fifo",
+        max_attempts=1000,
+        backoff=Backoff.constant(0.002),
+        batch_size=batch_size,
+        concurrency=concurrency,
+        poll_interval=SOON,
+        max_poll_interval=4 * SOON,
+    )
+
+
+async def work_off(rooms: list[Postroom], events: Events, total: int) -> list[int]:
+    """All rooms work until everything is done; answers how much each has claimed."""
+    try:
+        await asyncio.gather(*(room.start() for room in rooms))
+        async with asyncio.timeout(60):
+            while (await rooms[0].inbox().counts())[State.DONE] < total:
+                await events.wait("claim", count=len(events.of("claim")) + 5, seconds=60)
+        return [room.health()["inbox:inbox"].claimed for room in rooms]
+    finally:
+        for room in rooms:
+            await room.stop()
+
+
+@pytest.mark.req("RHI-017", "RHI-018", "RHI-141", "C-46", "IBX-078")
+async def test_effects_of_each_group_are_in_order_and_nothing_is_twice(tmp_path: Path, events: Events) -> None:
+    """Transactional: what the ledger says has happened, once and in order."""
+    path = f"{tmp_path}/room.db"
+    rooms = [Postroom(f"sqlite:///{path}", observers=[events]) for _ in range(2)]
+    await rooms[0].migrate()
+    ledger = sqlite3.connect(path)
+    ledger.execute("CREATE TABLE ledger (position INTEGER PRIMARY KEY, line INTEGER, number INTEGER)")
+    chance = random.Random(1)
+
+    async def handle(given: list[Message[int]], tx: aiosqlite.Connection) -> list[Outcome | None]:
+        answers = []
+        for message in given:
+            await tx.execute("INSERT INTO ledger (line, number) VALUES (?, ?)", [message.group, message.payload])
+            answers.append(answer(chance))
+        return answers
+
+    for room in rooms:
+        box_of(room).handler("t", batch=20, transactional=True)(handle)
+    await rooms[0].inbox().enqueue_many(messages(GROUPS, LENGTH))
+    claimed = await work_off(rooms, events, GROUPS * LENGTH)
+    for room in rooms:
+        await room.close()
+    lines = defaultdict(list)
+    for line, number in ledger.execute("SELECT line, number FROM ledger ORDER BY position"):
+        lines[line].append(number)
+    ledger.close()
+    assert lines == {group: list(range(LENGTH)) for group in range(GROUPS)}
+    assert min(claimed) > 0  # both took part
+
+
+@pytest.mark.req("RHI-017", "RHI-141", "C-46")
+@pytest.mark.parametrize("batch", [None, 5])
+async def test_without_transactions_too(open_room: OpenRoom, events: Events, batch: int | None) -> None:
+    """While no lease is lost, ordinary handlers succeed in order, each message once."""
+    rooms = [await open_room(observers=[events]) for _ in range(2)]
+    lines: dict[str, list[int]] = defaultdict(list)
+    chance = random.Random(1)
+
+    async def handle(given: Any) -> Any:
+        await asyncio.sleep(0)
+        batch = given if isinstance(given, list) else [given]
+        answers = [answer(chance) for _ in batch]
+        good = takewhile(lambda pair: pair[1] is None, zip(batch, answers, strict=True))
+        for message, _ in good:
+            lines[message.group].append(message.payload)
+        return answers if isinstance(given, list) else answers[0]
+
+    for room in rooms:
+        box_of(room, batch_size=10).handler("t", batch=batch)(handle)
+    await rooms[0].inbox().enqueue_many(messages(20, 40))
+    claimed = await work_off(rooms, events, 800)
+    assert lines == {str(group): list(range(40)) for group in range(20)}
+    assert min(claimed) > 0
