@@ -120,12 +120,18 @@ class Postroom(RoomVerbs, Async):
         shutdown_timeout: timedelta = timedelta(seconds=30),
         **options: Unpack[RoomOptions],
     ) -> None:
-        """As for sync code; and how to clean up, and how long a stop waits for handlers."""
+        """As for sync code; and how to clean up, and how long a stop waits for handlers.
+
+        A room that is given `cleaning` cleans its boxes while it runs even if it has no handlers.
+        """
         options["observers"] = (*options.get("observers", ()), self._wake)
         super().__init__(url, **options)
         self._janitor = Janitor(cleaning or Cleaning())
         self._supervisor = Supervisor(
-            self.store, self._janitor, shutdown_timeout=check.duration("shutdown_timeout", shutdown_timeout, zero=True)
+            self.store,
+            self._janitor,
+            shutdown_timeout=check.duration("shutdown_timeout", shutdown_timeout, zero=True),
+            cleans_alone=cleaning is not None,
         )
 
     def _wake(self, event: Event) -> None:

@@ -233,6 +233,7 @@ async def test_logs_name_what_happened_and_no_content(
     assert "secret" not in caplog.text
 
 
+@pytest.mark.req("RHI-128")
 async def test_enqueue_many_answers_each(room: Any) -> None:
     inbox = room.inbox()
     receipts = await settled(
@@ -241,3 +242,16 @@ async def test_enqueue_many_answers_each(room: Any) -> None:
     assert [r.status.value for r in receipts] == ["new", "new", "new", "duplicate", "duplicate"]
     assert await settled(inbox.enqueue_many([])) == []
     assert [m.payload for m in await settled(inbox.find())] == [3, 4, 2]
+
+
+@pytest.mark.req("RHI-051", "RHI-078", "C-15")
+async def test_the_dedup_window_is_an_option_of_the_box(room: Any, clock: FrozenClock) -> None:
+    window = timedelta(minutes=5)
+    short, forever = room.inbox("short", dedup_window=window), room.inbox("none", dedup_window=timedelta(0))
+    for inbox in (short, forever):
+        assert (await settled(inbox.enqueue("t", "p", source="s", message_id="m"))).is_new
+    clock.advance(window - timedelta(seconds=1))
+    assert not (await settled(short.enqueue("t", "p", source="s", message_id="m"))).is_new
+    clock.advance(1)
+    assert (await settled(short.enqueue("t", "p", source="s", message_id="m"))).is_new
+    assert not (await settled(forever.enqueue("t", "p", source="s", message_id="m"))).is_new

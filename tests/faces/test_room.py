@@ -19,6 +19,7 @@ from postroom._stores.memory import MemoryStore, SyncMemoryStore
 from tests.support import settled
 
 
+@pytest.mark.req("RHI-082")
 async def test_a_box_is_made_once(room: Any) -> None:
     shop = room.inbox("shop", order="fifo")
     assert room.inbox("shop") is shop
@@ -28,6 +29,7 @@ async def test_a_box_is_made_once(room: Any) -> None:
     assert room.outbox("shop") is not shop
 
 
+@pytest.mark.req("RHI-082")
 async def test_boxes_are_kept_apart(room: Any) -> None:
     for box in (room.inbox("a"), room.inbox("b"), room.outbox("a")):
         receipt = await settled(box.enqueue("t", "p", source="s", message_id="m"))

@@ -44,6 +44,7 @@ async def test_assert_enqueued(tmp_path: Path) -> None:
         await assert_enqueued(sync_room.outbox(), "mail", "x")
 
 
+@pytest.mark.req("RHI-052")
 async def test_a_frozen_clock_moves_when_told() -> None:
     clock = FrozenClock()
     async with Postroom("memory://", clock=clock) as room:

@@ -217,7 +217,7 @@ class TestOneBox:
 
 
 class TestHooks:
-    @pytest.mark.req("RHI-130", "RHI-131")
+    @pytest.mark.req("RHI-008", "RHI-130", "RHI-131")
     async def test_in_order_and_back(self, room: Postroom) -> None:
         calls: list[str] = []
         box = room.inbox(poll_interval=HOUR)

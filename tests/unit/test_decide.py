@@ -31,7 +31,7 @@ def test_an_exception_counts_and_backs_off_by_the_incremented_counter(attempt: i
 def test_the_tenth_counted_execution_is_the_last() -> None:
     assert decide(Outcome.FAILED, CLAIM, 8, POLICY).verdict == "retry"
     assert decide(Outcome.FAILED, CLAIM, 9, POLICY).verdict == "dead"
-    assert decide(KeyError(), CLAIM, 9, POLICY) == Settlement.dead(CLAIM, error="KeyError")
+    assert decide(KeyError(), CLAIM, 9, POLICY) == Settlement.dead(CLAIM, error="KeyError", counts=True)
 
 
 @pytest.mark.req("C-05", "C-06")

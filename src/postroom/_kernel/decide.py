@@ -49,7 +49,7 @@ def decide(answer: Outcome | BaseException | None, claim: Claim, attempt: int, p
         return Settlement.release(claim, delay=outcome.delay)
     error = outcome.reason or outcome.result
     if outcome.result == "dead" or attempt + 1 >= policy.max_attempts:
-        return Settlement.dead(claim, error=error)
+        return Settlement.dead(claim, error=error, counts=outcome.result == "failed")
     return Settlement.retry(claim, delay=outcome.delay or policy.backoff.delay(attempt + 1), error=error)
 
 

@@ -29,6 +29,8 @@ class Settlement(NamedTuple):
     verdict: Verdict
     delay: timedelta | None = None
     error: str | None = None
+    counts: bool = False
+    """Of a dead verdict: whether the execution that led to it counts as an attempt. A retry always counts."""
 
     @classmethod
     def done(cls, target: Target) -> Settlement:
@@ -45,8 +47,8 @@ class Settlement(NamedTuple):
         return cls(target, "release", delay)
 
     @classmethod
-    def dead(cls, target: Target, *, error: str) -> Settlement:
-        return cls(target, "dead", None, error)
+    def dead(cls, target: Target, *, error: str, counts: bool = False) -> Settlement:
+        return cls(target, "dead", None, error, counts)
 
 
 Settled = Sequence[bool]

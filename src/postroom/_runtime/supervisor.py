@@ -40,10 +40,14 @@ class _Running(NamedTuple):
 class Supervisor:
     """One per room. Starting what runs, and stopping what does not, is safe and does nothing."""
 
-    def __init__(self, store: Any, janitor: Janitor, *, shutdown_timeout: timedelta) -> None:
+    def __init__(
+        self, store: Any, janitor: Janitor, *, shutdown_timeout: timedelta, cleans_alone: bool = False
+    ) -> None:
         self._store = store
         self._janitor = janitor
         self._patience = shutdown_timeout.total_seconds()
+        self._cleans_alone = cleans_alone
+        """Whether the janitor works in a room without handlers too."""
         self._running: dict[str, _Running] = {}
         self._change = asyncio.Lock()
         self._started = False
@@ -71,7 +75,7 @@ class Supervisor:
                 raise
             for box in working:
                 self._start_pump(box)
-            if working:
+            if working or self._cleans_alone:
                 self._janitor.start(boxes, self._store.name)
             self._started = True
 

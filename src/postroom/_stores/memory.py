@@ -443,6 +443,7 @@ class MemoryVerbs:
             return
         self._end_batch(shelf, entry)
         if verdict == "dead":
+            entry.attempt += settlement.counts
             self._bury(box, shelf, entry, settlement.error or "", now)
             return
         if verdict == "retry":

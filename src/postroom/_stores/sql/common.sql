@@ -127,14 +127,15 @@ UPDATE postroom_queue
 
 -- name: bury
 UPDATE postroom_queue
-   SET state = 4, owner = NULL, available_at = NULL, died_at = :now, last_error = :error, group_id = :group_id
+   SET state = 4, owner = NULL, available_at = NULL, died_at = :now, last_error = :error, group_id = :group_id,
+       attempt = attempt + :counted
  WHERE id = :id
 
 -- name: leave_line
 UPDATE postroom_queue SET group_id = NULL WHERE id = :id
 
 -- name: set_error
-UPDATE postroom_queue SET last_error = :error WHERE id = :id
+UPDATE postroom_queue SET last_error = :error, attempt = attempt + :counted WHERE id = :id
 
 -- name: renew
 UPDATE postroom_queue SET available_at = :until

@@ -428,7 +428,7 @@ class QueuePrograms:
         if group is not None:
             yield Statement("end_batch", {"box": box.key, "group_id": group, "id": claim.id})
         if settlement.verdict == "dead":
-            yield from self.bury(box, claim.id, group, settlement.error or "")
+            yield from self.bury(box, claim.id, group, settlement.error or "", counts=settlement.counts)
             return True
         delay = settlement.delay
         if settlement.verdict == "retry":
@@ -474,13 +474,13 @@ class QueuePrograms:
             yield Statement("finish", {"ids": self.engine.array(list(ids)), "ending": ending.value})
             yield from self._dequeue(box, ids, blank=blank)
 
-    def bury(self, box: Box, id_: int, group: str | None, error: str) -> Program[None]:
+    def bury(self, box: Box, id_: int, group: str | None, error: str, *, counts: bool = False) -> Program[None]:
         if box.keeping.dead_letter == "discard":
-            yield Statement("set_error", {"id": id_, "error": error})
+            yield Statement("set_error", {"id": id_, "error": error, "counted": int(counts)})
             yield from self.finish(box, [id_], Ending.DISCARDED, blank=True)
             return
         stays = group if box.order.on_dead == "block" else None
-        yield Statement("bury", {"id": id_, "error": error, "group_id": stays})
+        yield Statement("bury", {"id": id_, "error": error, "group_id": stays, "counted": int(counts)})
         yield from self.promote(box, [group])
 
     def promote(self, box: Box, groups: Iterable[str | None]) -> Program[None]:

@@ -78,7 +78,7 @@ class ClaimConformance(Suite):
         await box.put(draft("none"), draft("past", due=await now() - seconds(1)), draft("now", due=await now()))
         assert sorted(names(await box.claim())) == ["none", "now", "past"]
 
-    @pytest.mark.req("IBX-033", "IBX-106", "OBX-013", "OBX-095")
+    @pytest.mark.req("RHI-076", "IBX-033", "IBX-106", "OBX-013", "OBX-095")
     @pytest.mark.parametrize("second", [ALICE, BOB], ids=["same-owner", "other-owner"])
     async def test_a_live_lease_keeps_everybody_off(
         self, open_box: OpenBox, kind: BoxKind, elapse: Elapse, second: UUID
@@ -90,7 +90,7 @@ class ClaimConformance(Suite):
         assert await box.claim(owner=second) == []
         assert await box.get("1") == before
 
-    @pytest.mark.req("IBX-033", "OBX-013", "C-29")
+    @pytest.mark.req("RHI-076", "IBX-033", "OBX-013", "C-29")
     async def test_a_lease_that_has_passed_is_free_without_a_reaper(
         self, open_box: OpenBox, kind: BoxKind, elapse: Elapse
     ) -> None:

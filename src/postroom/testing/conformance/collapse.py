@@ -17,7 +17,7 @@ def price(message_id: str, collapse_key: str = "price", **fields: Any) -> Draft:
 class CollapseConformance(Suite):
     """Stores with `features.collapse`."""
 
-    @pytest.mark.req("C-45")
+    @pytest.mark.req("RHI-079", "RHI-119", "RHI-059", "C-45")
     async def test_a_newer_message_supersedes_those_that_wait(
         self, open_box: OpenBox, kind: BoxKind, elapse: Elapse, now: Now
     ) -> None:
@@ -34,7 +34,7 @@ class CollapseConformance(Suite):
         assert message.payload == "kept"
         assert names(await box.claim()) == ["2"]
 
-    @pytest.mark.req("C-45")
+    @pytest.mark.req("RHI-119", "C-45")
     async def test_a_claimed_message_is_never_touched(self, open_box: OpenBox) -> None:
         box = open_box()
         await box.put(price("1"))
@@ -55,7 +55,7 @@ class CollapseConformance(Suite):
         assert newest.superseded == (retrying.id, later.id)
         assert names(await box.claim()) == ["newest"]
 
-    @pytest.mark.req("C-45")
+    @pytest.mark.req("RHI-140", "C-45")
     async def test_a_duplicate_collapses_nothing(self, open_box: OpenBox) -> None:
         box = open_box()
         await box.put(price("1"), draft("2"))

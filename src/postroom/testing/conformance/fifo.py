@@ -43,7 +43,7 @@ class FifoConformance(Suite):
         await box.ack(*claimed)
         assert names(await box.claim(3)) == ["3"]
 
-    @pytest.mark.req("C-46", "IBX-106", "OBX-095")
+    @pytest.mark.req("RHI-077", "C-46", "IBX-106", "OBX-095")
     @pytest.mark.parametrize("second", [ALICE, BOB], ids=["same-owner", "other-owner"])
     async def test_a_group_is_held_while_its_head_is_claimed(self, open_box: OpenBox, second: UUID) -> None:
         box = open_box(fifo=True)
@@ -100,7 +100,7 @@ class FifoConformance(Suite):
         await box.put(member("1", received_at=moment), member("2", received_at=moment - seconds(60)))
         assert names(await box.claim()) == ["1", "2"]
 
-    @pytest.mark.req("C-46")
+    @pytest.mark.req("RHI-077", "C-46")
     async def test_claims_at_the_same_time_never_share_a_group(self, open_box: OpenBox) -> None:
         box = open_box(fifo=True)
         await box.put(*(member(f"{group}{n}", group) for n in range(5) for group in "abcd"))

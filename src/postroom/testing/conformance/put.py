@@ -129,7 +129,7 @@ class PutConformance(Suite):
 
     # -- duplicates ----------------------------------------------------------------------------------------------
 
-    @pytest.mark.req("IBX-001", "IBX-014", "C-12", "C-16")
+    @pytest.mark.req("RHI-003", "RHI-117", "IBX-001", "IBX-014", "C-12", "C-16")
     async def test_a_known_key_is_a_duplicate(self, open_box: OpenBox, kind: BoxKind) -> None:
         box = open_box(kind)
         first = await box.put_one(draft("1"))
@@ -264,6 +264,7 @@ class PutConformance(Suite):
         assert [receipt.message_id for receipt in receipts] == ["new", "dead", "done", "waiting", "newer"]
         assert [receipt.status.value for receipt in receipts] == ["new", "dead", "done", "duplicate", "new"]
 
+    @pytest.mark.req("RHI-128", "RHI-060")
     async def test_a_thousand_at_once(self, open_box: OpenBox) -> None:
         box = open_box()
         await box.put(draft("500"))

@@ -28,7 +28,7 @@ async def renew(box: Desk, *claims: Claim, lease: float = LEASE) -> list[bool]:
 class RenewConformance(Suite):
     """`renew`."""
 
-    @pytest.mark.req("C-28")
+    @pytest.mark.req("RHI-069", "C-28")
     async def test_a_renewal_moves_the_end(self, open_box: OpenBox, kind: BoxKind, elapse: Elapse, now: Now) -> None:
         box = open_box(kind)
         await box.put(draft("1"))

@@ -221,7 +221,7 @@ class RetryConformance(Suite):
 class FailConformance(Suite):
     """The end without success."""
 
-    @pytest.mark.req("IBX-060", "IBX-061", "IBX-065", "OBX-036", "OBX-037", "C-06", "C-44")
+    @pytest.mark.req("RHI-064", "IBX-060", "IBX-061", "IBX-065", "OBX-036", "OBX-037", "C-06", "C-44")
     async def test_fail_makes_it_dead(self, open_box: OpenBox, kind: BoxKind, elapse: Elapse, now: Now) -> None:
         box = open_box(kind)
         await box.put(draft("1", payload="evidence"))
@@ -356,6 +356,7 @@ class ProofConformance(Suite):
         assert await other.ack(claimed) == [False]
         assert await box.get("1") == claimed
 
+    @pytest.mark.req("RHI-065", "RHI-068")
     async def test_outcomes_of_all_kinds_in_one_call(self, open_box: OpenBox, elapse: Elapse) -> None:
         box = open_box()
         await box.put(draft("stale"))
