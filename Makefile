@@ -29,7 +29,7 @@ check: $(READY) ## Style, types and the direction of imports
 	$(BIN)/lint-imports
 
 unit: $(READY) ## All tests
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses auto --quiet
 
 requirements: $(READY) ## Whether each requirement of the built areas is proven; rewrites docs/requirements.md
 	$(BIN)/python tools/requirements.py

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from postroom import Postroom
+from postroom import Outcome, Postroom
 from postroom import sync as postroom_sync
 from postroom.testing import Events, FrozenClock, assert_enqueued, assert_not_enqueued
 
@@ -59,3 +59,20 @@ async def test_a_frozen_clock_moves_when_told() -> None:
         clock.advance(timedelta(hours=1))
         assert await room.drain() == 1
         assert handled == ["mail"]
+
+
+async def test_events_tell_of_handlers_too() -> None:
+    events = Events()
+    async with Postroom("memory://", observers=[events]) as room:
+        outbox = room.outbox()
+
+        @outbox.handler("mail")
+        async def mail(message: object) -> Outcome:
+            return Outcome.DEAD.because("no such address")
+
+        await outbox.enqueue("mail", "x")
+        await room.drain()
+        [event] = events.of("handle")
+        assert [message.topic for message in event.given] == ["mail"]
+        assert event.result == [Outcome.DEAD.because("no such address")]
+        assert event.box.key == "outbox:outbox"

@@ -9,16 +9,16 @@ from postroom._kernel.policy import Box
 
 
 class Event(NamedTuple):
-    """A verb of a store was called."""
+    """A verb of a store was called, or a worker did something."""
 
     verb: str
-    """`put`, `claim`, `settle` … as in `postroom.spi`."""
+    """`put`, `claim`, `settle` … as in `postroom.spi`; `handle` and `lost` of a worker."""
     store: str
     box: Box
     given: Any
-    """The verb's main argument."""
+    """The verb's main argument; for `handle` and `lost` the messages."""
     result: Any
-    """What it answered; None where it raised."""
+    """What it answered, None where it raised; for `handle` the outcomes."""
     error: BaseException | None
     seconds: float
 

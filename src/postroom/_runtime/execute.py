@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import inspect
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -27,18 +28,25 @@ MISSING_RESULT = Outcome.FAILED.because("the handler returned no result for this
 class Executor:
     """Calls the handlers of one box."""
 
-    def __init__(self, box: Box, where: str) -> None:
+    def __init__(self, box: Box, where: str, tell: Callable[[str, Any, Any, float], None]) -> None:
         self._box = box
         self._where = where
+        self._tell = tell
         self._threads = ThreadPoolExecutor(box.work.concurrency, f"postroom {box.key}")
         self.closing = False
         """Set before handlers are cancelled: only then is a cancellation ours."""
 
     async def run(self, piece: Piece, *extra: Any) -> list[Outcome]:
         """An outcome for each message of the piece. Only our own cancellation is raised."""
+        started = time.perf_counter()
         if piece.handler is None:
-            return self._unhandled(piece)
-        handler = piece.handler
+            outcomes = self._unhandled(piece)
+        else:
+            outcomes = await self._handled(piece, piece.handler, extra)
+        self._tell("handle", piece.messages, outcomes, time.perf_counter() - started)
+        return outcomes
+
+    async def _handled(self, piece: Piece, handler: Handler, extra: Sequence[Any]) -> list[Outcome]:
         messages: list[Message[Any]] = []
         outcomes: dict[int, Outcome] = {}
         for message in piece.messages:

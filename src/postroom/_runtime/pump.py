@@ -16,6 +16,7 @@ from postroom._faces.handlers import Handler, Handlers
 from postroom._kernel.decide import Outcome, decide
 from postroom._kernel.ids import OwnerToken
 from postroom._kernel.message import Claim, Lease, Message
+from postroom._kernel.observer import Event
 from postroom._kernel.policy import Box
 from postroom._kernel.queries import Ask
 from postroom._kernel.settlement import Settlement
@@ -40,7 +41,7 @@ class Pump:
         self._handlers = handlers
         self._topics = topics
         self._where = f"store={store.name} box={box.key}"
-        self._executor = Executor(box, self._where)
+        self._executor = Executor(box, self._where, self._tell)
         self._most = 2 * box.work.batch_size
         self._in_hand: dict[int, Message[Any]] = {}
         self._lines: deque[Line] = deque()
@@ -337,10 +338,15 @@ class Pump:
 
     def _drop(self, messages: Iterable[Message[Any]]) -> None:
         """The lease was lost: whatever came of these is another worker's now."""
-        for message in messages:
+        dropped = list(messages)
+        for message in dropped:
             _log.warning("%s lease lost, outcome dropped: %s", self._where, name(message))
             self._forget(message.claim, kept=False)  # type: ignore[arg-type]
+        self._tell("lost", dropped, None, 0.0)
         self._turn_is_due.set()
+
+    def _tell(self, verb: str, given: Any, result: Any, seconds: float) -> None:
+        self._store.tell(Event(verb, self._store.name, self.box, given, result, None, seconds))
 
     # -- leases --------------------------------------------------------------------------------------------------
 

@@ -58,7 +58,7 @@ class ObservedVerbs:
             error = raised
             raise
         finally:
-            self._tell(Event(name, self.name, box, given, result, error, time.perf_counter() - started))
+            self.tell(Event(name, self.name, box, given, result, error, time.perf_counter() - started))
         return result
 
     def _try(self, step: Call) -> Program[Any]:
@@ -77,7 +77,8 @@ class ObservedVerbs:
     def _passes(self, error: Exception) -> bool:
         return isinstance(self.store, Transient) and self.store.is_transient(error)
 
-    def _tell(self, event: Event) -> None:
+    def tell(self, event: Event) -> None:
+        """Pass an event on to every observer."""
         for observer in self._observers:
             try:
                 observer(event)
@@ -106,8 +107,8 @@ class ObservedVerbs:
             started = time.perf_counter()
             settled, messages = yield from self._try(call(self.store.turn, box, settlements, ask))
             seconds = time.perf_counter() - started
-            self._tell(Event("settle", self.name, box, settlements, settled, None, seconds))
-            self._tell(Event("claim", self.name, box, ask, messages, None, seconds))
+            self.tell(Event("settle", self.name, box, settlements, settled, None, seconds))
+            self.tell(Event("claim", self.name, box, ask, messages, None, seconds))
             return settled, messages
         if settlements:
             step = call(self.store.settle, box, settlements, tx=None)
