@@ -10,8 +10,6 @@ Everything here has a twin for sync code in `postroom.sync`.
 
 from __future__ import annotations
 
-import logging
-
 from postroom._faces.drafts import NewMessage
 from postroom._faces.inbox import Inbox
 from postroom._faces.outbox import Outbox
@@ -46,8 +44,6 @@ from postroom.errors import (
 )
 
 __version__ = "0.1.0"
-
-logging.getLogger("postroom").addHandler(logging.NullHandler())  # silent until the application sets logging up
 
 __all__ = [
     # the room and its boxes

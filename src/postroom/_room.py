@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -23,8 +24,10 @@ from postroom._kernel.states import BoxKind
 from postroom._runtime.janitor import Cleaned, Cleaning, Janitor
 from postroom._runtime.supervisor import BoxHealth, Supervisor
 from postroom._stores import journal
-from postroom.errors import ArgumentValueError, FeatureMissing
+from postroom.errors import ArgumentValueError, FeatureMissing, SchemaError
 from postroom.spi import Features, Schema
+
+_log = logging.getLogger("postroom")
 
 H = TypeVar("H", bound=Callable[[], Any])
 
@@ -165,7 +168,19 @@ class Postroom(RoomVerbs, Async):
 
     async def start(self) -> None:
         """Start a worker for every box that has handlers. A room without handlers only writes, and starts none."""
-        await self._supervisor.start(self.boxes)
+        if not self.is_running:
+            await self._check_schema()
+            await self._supervisor.start(self.boxes)
+
+    async def _check_schema(self) -> None:
+        """A worker on tables that do not fit would fail for ever: better to say so at once."""
+        for face in [face for face in self.boxes if len(face.handlers)][:1]:
+            try:
+                await face.find(limit=1)
+            except SchemaError:
+                raise
+            except Exception:  # noqa: BLE001 - the store may come back: the workers wait for it
+                _log.exception("%s does not answer yet", self.store.name)
 
     async def stop(self) -> None:
         """Claim no more, let handlers end, give back the rest. The room can be started again."""
@@ -173,6 +188,8 @@ class Postroom(RoomVerbs, Async):
 
     def run(self) -> None:
         """Start, and go on until SIGINT or SIGTERM; then stop and close. For a process of its own."""
+        if not any(len(face.handlers) for face in self.boxes) and not self._supervisor.cleans_alone:
+            raise ArgumentValueError("this room has no handlers: register one, or give it cleaning=Cleaning(), first")
         asyncio.run(self._run_until_told())
 
     async def _run_until_told(self) -> None:

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import MARK, PAGES, Program, programs_in
+from postroom import sync
+from tests.docs.pages import MARK, PAGES, ROOT, Program, programs_in
 
 PROGRAMS = [program for page in PAGES for program in programs_in(page, page.read_text("utf-8"))]
+
+
+ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "POSTROOM_URL"}
 
 
 def run(program: Program, folder: Path) -> list[str]:
@@ -20,7 +26,7 @@ def run(program: Program, folder: Path) -> list[str]:
     done = subprocess.run(
         [sys.executable, "-W", "error", "program.py"],
         cwd=folder,
-        env={key: value for key, value in os.environ.items() if key != "POSTROOM_URL"},
+        env=ENVIRONMENT,
         capture_output=True,
         text=True,
         timeout=60,
@@ -40,6 +46,49 @@ def test_a_snippet_runs_and_prints_what_the_page_shows(program: Program, tmp_pat
 
 def test_the_readme_and_the_tutorial_have_programs() -> None:
     assert {"README.md", "first-steps.md"} <= {program.page.name for program in PROGRAMS}
+
+
+@pytest.mark.parametrize(
+    "program", [program for program in PROGRAMS if program.page.name == "README.md"], ids=lambda program: program.name
+)
+def test_a_program_of_the_readme_runs_again(program: Program, tmp_path: Path) -> None:
+    run(program, tmp_path)
+    run(program, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("page", "block", "module", "inbox", "printed"),
+    [
+        ("README.md", 0, "first", "inbox", "booked 7\n"),
+        ("docs/tutorial/first-steps.md", 4, "shop", "payments", "mail about evt_9\n"),
+    ],
+    ids=["readme", "tutorial"],
+)
+def test_postroom_run_works_where_a_page_names_it(
+    page: str, block: int, module: str, inbox: str, printed: str, tmp_path: Path
+) -> None:
+    text = (ROOT / page).read_text("utf-8")
+    assert f"postroom run {module}:room" in text
+    program = programs_in(ROOT / page, text)[0]
+    run(program, tmp_path)  # a reader has come this far, and has the tables
+    (tmp_path / f"{module}.py").write_text(program.blocks[block].code, "utf-8")
+    with sync.Postroom(f"sqlite:///{tmp_path}/shop.db") as room:
+        payment = {"amount": 7, "cents": 7}
+        room.inbox(inbox).enqueue("payment.received", payment, source="bank", message_id="evt_9")
+    with subprocess.Popen(
+        [sys.executable, "-c", "from postroom.cli import main; main()", "run", f"{module}:room"],
+        cwd=tmp_path,
+        env=ENVIRONMENT | {"PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as worker:
+        watchdog = threading.Timer(60, worker.kill)
+        watchdog.start()
+        assert worker.stdout is not None
+        assert printed in worker.stdout  # reads on until the handler has printed it
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait() == 0
+        watchdog.cancel()
 
 
 class TestTheRule:

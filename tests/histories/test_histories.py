@@ -234,11 +234,12 @@ class Histories(RuleBasedStateMachine):
         """Nobody was overtaken, except who is not due yet, has not come in, or has died in a box that goes on."""
         now = self.clock.now()
         taken = {message.id for message in claimed}
+        blocking = {message.id for message in self.model.find(self.box, Filter(blocking=True, limit=1000))}
         for message in claimed:
             for other in self.seen.values():
                 if other.group is None or other.group != message.group or other.id >= message.id or other.id in taken:
                     continue
-                may_pass = {State.SEEN, State.DONE} | ({State.DEAD} if self.box.order.on_dead == "unblock" else set())
+                may_pass = {State.SEEN, State.DONE} | ({State.DEAD} if other.id not in blocking else set())
                 not_due = other.state is State.WAITING and other.due is not None and other.due > now
                 assert other.state in may_pass or not_due, f"{message} overtook {other}"
 

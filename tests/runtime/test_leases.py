@@ -122,6 +122,7 @@ class TestRenewal:
         sabotage.mend()
         gate.open()
         await broken.stop()
+        await other.stop()  # which hands in what its handler has done
         message = await box.get("1")
         assert (message.state, message.deliveries) == (State.DONE, 2)
         assert gate.entered[0].lease_lost

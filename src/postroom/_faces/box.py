@@ -370,6 +370,8 @@ class Working:
         It gets the message, or with `batch` a list of messages; with `transactional` also the open transaction, which
         commits with the completion. None means success; an Outcome is obeyed; an exception is a failed attempt.
         """
+        if callable(topic) and not isinstance(topic, type):
+            raise ArgumentTypeError('a handler is registered for a topic or a type: write @inbox.handler("topic")')
 
         def register(function: F) -> F:
             self.handlers.add(

@@ -54,7 +54,7 @@ def decode(message: StoredMessage) -> Message[Any]:
         return message
     try:
         payload = _decode(message.payload)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return message
     return message.with_payload(payload)
 

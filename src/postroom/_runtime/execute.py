@@ -81,7 +81,9 @@ class Executor:
         invoke = self._invoke if handler.is_async else self._invoke_in_thread
         try:
             answer = await invoke(handler.function, (given, *extra), longest)
-        except (Exception, asyncio.CancelledError) as error:  # whatever a handler raises means that it failed
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:
             if self.closing:
                 raise asyncio.CancelledError from error  # a shutdown is not the message's fault
             _log.exception("%s handler failed on %s", self._where, ", ".join(map(name, messages)))

@@ -22,6 +22,7 @@ from postroom._kernel.queries import Ask
 from postroom._kernel.settlement import Settlement
 from postroom._runtime.execute import Executor, name
 from postroom._runtime.plan import Line, Piece, plan
+from postroom.errors import TransactionRefused
 
 _log = logging.getLogger("postroom")
 
@@ -306,8 +307,10 @@ class Pump:
         """The handler's writes and the completion commit together, or not at all."""
         outcomes: list[Outcome] = []
         kept: list[bool] = []
+        begun = False
         try:
             async with self._store.transaction() as tx:
+                begun = True
                 outcomes = await self._executor.run(piece, tx)
                 if any(outcome.result != "success" for outcome in outcomes):
                     raise _RollBack  # noqa: TRY301 - this is how a transaction is ended
@@ -320,7 +323,9 @@ class Pump:
         except Exception as error:  # noqa: BLE001 - the transaction's trouble counts as the handler's
             names = ", ".join(map(name, piece.messages))
             _log.exception("%s the transaction of a handler failed on %s", self._where, names)
-            return self._settle(piece, [Outcome.FAILED.because(type(error).__name__)] * len(piece.messages))
+            # One that could not even begin was not the message's fault.
+            outcome = Outcome.FAILED.because(_why(error)) if begun else Outcome.RETRY.after(self.box.work.idle[0])
+            return self._settle(piece, [outcome] * len(piece.messages))
         for message in piece.messages:
             self._forget(message.claim, kept=True)  # type: ignore[arg-type]
         return True
@@ -389,6 +394,13 @@ class Pump:
         outcomes, self._outcomes, self._in_hand = self._outcomes, [], {}
         if outcomes:
             await self._store.settle(self.box, outcomes)
+
+
+def _why(error: Exception) -> str:
+    """Why a transaction failed; a driver's own text may quote values."""
+    if isinstance(error, TransactionRefused):
+        return "the handler ended its transaction: leave commit and rollback to the room"
+    return type(error).__name__
 
 
 class _RollBack(Exception):

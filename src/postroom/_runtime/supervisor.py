@@ -46,7 +46,7 @@ class Supervisor:
         self._store = store
         self._janitor = janitor
         self._patience = shutdown_timeout.total_seconds()
-        self._cleans_alone = cleans_alone
+        self.cleans_alone = cleans_alone
         """Whether the janitor works in a room without handlers too."""
         self._running: dict[str, _Running] = {}
         self._change = asyncio.Lock()
@@ -75,7 +75,7 @@ class Supervisor:
                 raise
             for box in working:
                 self._start_pump(box)
-            if working or self._cleans_alone:
+            if working or self.cleans_alone:
                 self._janitor.start(boxes, self._store.name)
             self._started = True
 

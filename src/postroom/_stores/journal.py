@@ -73,10 +73,10 @@ def _settle(event: Event) -> None:
     lost = event.result.count(False)
     if lost:
         _log.warning("%d outcomes came after their lease was lost store=%s box=%s", lost, event.store, event.box.key)
-    buried = [index for index, settlement in enumerate(event.given) if settlement.verdict == "dead"]
-    dead = sum(event.result[index] for index in buried)
-    if dead:
-        _log.error("%d messages are %s store=%s box=%s", dead, _fate(event), event.store, event.box.key)
+    for index, settlement in enumerate(event.given):
+        if settlement.verdict == "dead" and event.result[index]:
+            which = getattr(settlement.target, "id", None) or settlement.target.message_id
+            _log.error("message %s is %s store=%s box=%s", which, _fate(event), event.store, event.box.key)
 
 
 def _fate(event: Event) -> str:

@@ -39,7 +39,7 @@ class SqlVerbs:
 
     def __init__(self, driver: Driver, *, deploy_schema: bool = False, durable: bool = True) -> None:
         self.name = driver.name
-        self.features = Features(durable=durable, transactional=True)
+        self.features = Features(durable=durable, transactional=durable)
         self._driver = driver
         self._deploy_schema = deploy_schema
         self._schema_is_fine = False
@@ -56,6 +56,7 @@ class SqlVerbs:
             self._schema_is_fine = True
 
     def _transact(self, program: Callable[..., Program[R]], *args: Any, tx: Any = None) -> Program[R]:
+        self._driver.check_not_inside(tx)
         yield from self._ready(tx)
         return (yield call(self._driver.transact, partial(program, *args), tx=tx))
 
@@ -147,6 +148,7 @@ class SqlStore(SqlVerbs, Async):
 
     @verb
     def put(self, box: Box, drafts: Sequence[Draft], *, tx: Any = None) -> Program[list[Receipt]]:
+        self._driver.check_not_inside(tx)
         step = call(self._coalescer.put, box, drafts) if tx is None else call(self._put, box, drafts, tx=tx)
         return (yield step)
 

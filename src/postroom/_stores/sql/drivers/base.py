@@ -31,4 +31,7 @@ class Driver(Protocol):
     def is_transient(self, error: BaseException) -> bool:
         """Whether the database said no only for now: locked, busy, a deadlock, a lost connection."""
 
+    def check_not_inside(self, tx: Any) -> None:
+        """Raise where a write without `tx` would wait for a lock that its own task holds."""
+
     def close(self) -> Any: ...

@@ -10,8 +10,11 @@ import asyncio
 import os
 import sqlite3
 import threading
+import time
+import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -110,15 +113,37 @@ def connect(path: str) -> sqlite3.Connection:
     connection = sqlite3.connect(
         path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=256
     )
-    connection.execute("PRAGMA journal_mode = WAL")
+    _use_wal(connection)
     connection.execute("PRAGMA synchronous = FULL")  # a commit that was answered survives a power cut
     connection.execute("PRAGMA foreign_keys = OFF")
     return connection
 
 
+def _use_wal(connection: sqlite3.Connection) -> None:
+    """Where several processes switch a new file at once, SQLite says busy without waiting: so we wait ourselves."""
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if not is_busy(error) or time.monotonic() > deadline:
+                connection.close()
+                raise
+            time.sleep(0.005)
+        else:
+            return
+
+
+def is_busy(error: BaseException) -> bool:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the primary code of an extended one
+    return isinstance(error, sqlite3.OperationalError) and code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+
+
 def check_same_database(store_path: str, connection: sqlite3.Connection) -> None:
     """Refuse a connection to another file: the write would commit somewhere else."""
-    [theirs] = [row[2] for row in connection.execute("PRAGMA database_list").fetchall() if row[1] == "main"]
+    cursor = connection.cursor()
+    cursor.row_factory = None  # the caller's may make anything of a row
+    [theirs] = [row[2] for row in cursor.execute("PRAGMA database_list").fetchall() if row[1] == "main"]
     if store_path == MEMORY or not theirs or not os.path.samefile(store_path, theirs):  # noqa: PTH121
         raise refuse(
             "its connection is to another database than this store's "
@@ -130,11 +155,27 @@ class SqliteVerbs:
     """What both drivers share."""
 
     def __init__(self, path: str, *, engine: SqliteEngine | None = None, clock: Clock | None = None) -> None:
-        self.path = path
+        self.path = path if path == MEMORY else os.path.abspath(path)  # noqa: PTH100 - the process may change folders
         self.name = f"sqlite:{path}"
         self.engine = engine or SqliteEngine()
         self._clock = clock or SystemClock()
         self._closed = False
+        _forget_at_fork.add(self)
+
+    def before_fork(self) -> None:
+        """Close idle connections: SQLite's must not cross a fork. Both processes open new ones when they need them."""
+        raise NotImplementedError
+
+    def after_fork(self) -> None:
+        """In both processes."""
+
+    def check_not_inside(self, tx: Any) -> None:
+        """Refuse to wait for the lock that this very task holds."""
+        if tx is None and _inside.get() is self:
+            raise refuse(
+                "there is none, and this is called inside a transaction of the same store, which holds the write lock: "
+                "pass tx=tx"
+            )
 
     def _run_on(
         self, connection: sqlite3.Connection, program: Callable[[], Program[R]], *, callers: bool, write: bool
@@ -146,12 +187,32 @@ class SqliteVerbs:
         return in_own_transaction(self.engine, connection, self._clock, program(), write=write)
 
     def is_transient(self, error: BaseException) -> bool:
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the primary code of an extended one
-        return isinstance(error, sqlite3.OperationalError) and code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+        return is_busy(error)
 
     def _check_open(self) -> None:
         if self._closed:
             raise RoomClosed
+
+
+_inside: ContextVar[SqliteVerbs | None] = ContextVar("postroom_inside", default=None)
+"""The driver whose transaction this task has open."""
+
+# A fork is an event of the process, so this is the one thing that belongs to no object.
+_forget_at_fork: weakref.WeakSet[SqliteVerbs] = weakref.WeakSet()
+
+
+def _before_fork() -> None:
+    for driver in list(_forget_at_fork):
+        driver.before_fork()
+
+
+def _after_fork() -> None:
+    for driver in list(_forget_at_fork):
+        driver.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
 
 
 class Sqlite3Driver(SqliteVerbs, Sync):
@@ -161,7 +222,6 @@ class Sqlite3Driver(SqliteVerbs, Sync):
         super().__init__(path, engine=engine, clock=clock)
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
-        self._process = 0
 
     @verb
     def transact(self, program: Callable[[], Program[Any]], *, tx: Any = None, write: bool = True) -> Program[Any]:
@@ -173,10 +233,21 @@ class Sqlite3Driver(SqliteVerbs, Sync):
             return self._run_on(self._own(), program, callers=False, write=write)
 
     def _own(self) -> sqlite3.Connection:
-        if self._connection is None or self._process != os.getpid():
-            # After a fork the parent's connection must not be used, nor closed, here.
-            self._connection, self._process = connect(self.path), os.getpid()
+        if self._connection is None:
+            self._connection = connect(self.path)
         return self._connection
+
+    def before_fork(self) -> None:
+        self._lock.acquire()
+        self._disconnect()
+
+    def after_fork(self) -> None:
+        self._lock.release()
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
@@ -192,9 +263,7 @@ class Sqlite3Driver(SqliteVerbs, Sync):
     def close(self) -> None:
         with self._lock:
             self._closed = True
-            if self._connection is not None and self._process == os.getpid():
-                self._connection.close()
-            self._connection = None
+            self._disconnect()
 
 
 class AiosqliteDriver(SqliteVerbs, Async):
@@ -205,7 +274,7 @@ class AiosqliteDriver(SqliteVerbs, Async):
         self._connection: aiosqlite.Connection | None = None
         self._spare: list[aiosqlite.Connection] = []
         self._opening = asyncio.Lock()
-        self._process = 0
+        self._one_writer = asyncio.Lock()
 
     @verb
     def transact(self, program: Callable[[], Program[Any]], *, tx: Any = None, write: bool = True) -> Program[Any]:
@@ -233,16 +302,25 @@ class AiosqliteDriver(SqliteVerbs, Async):
     def _own(self) -> Program[aiosqlite.Connection]:
         yield call(self._opening.acquire)
         try:
-            if self._connection is None or self._process != os.getpid():
+            if self._connection is None:
                 self._connection = yield call(self._connect().__aenter__)
-                self._process = os.getpid()
             return self._connection
         finally:
             self._opening.release()
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[aiosqlite.Connection]:
-        """On a connection of its own: the store's goes on claiming meanwhile."""
+        """On a connection of its own. One at a time: the others would only wait for SQLite's lock, and time out."""
+        async with self._one_writer:
+            inside = _inside.set(self)
+            try:
+                async with self._transaction() as connection:
+                    yield connection
+            finally:
+                _inside.reset(inside)
+
+    @asynccontextmanager
+    async def _transaction(self) -> AsyncIterator[aiosqlite.Connection]:
         self._check_open()
         connection = self._spare.pop() if self._spare else await self._connect().__aenter__()
         try:
@@ -264,8 +342,15 @@ class AiosqliteDriver(SqliteVerbs, Async):
         while self._spare:
             yield call(self._spare.pop().close)
         connection, self._connection = self._connection, None
-        if connection is not None and self._process == os.getpid():
+        if connection is not None:
             yield call(connection.close)
+
+    def before_fork(self) -> None:
+        idle = [*self._spare, *([self._connection] if self._connection is not None else [])]
+        self._spare, self._connection = [], None
+        for connection in idle:
+            connection.stop()  # in its thread, after its work
+            connection._thread.join()  # noqa: SLF001
 
 
 class _Quiet:
