@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from postroom import Message, OwnerToken, Postroom, State
+from postroom import Backoff, Message, Outcome, OwnerToken, Postroom, State
 from postroom.testing import Events, FrozenClock
 from tests.runtime.conftest import OpenRoom
 from tests.runtime.support import HOUR, SOON, Gate, Logged, Sabotage, always, ids, put, soon, state_of, states
@@ -24,7 +24,7 @@ async def past_the_lease(events: Events) -> None:
 
 
 class TestRenewal:
-    @pytest.mark.req("RHI-009", "RHI-096", "RHI-097", "RHI-098", "C-28")
+    @pytest.mark.req("RHI-009", "RHI-098", "C-28")
     async def test_a_handler_slower_than_its_lease(self, room: Postroom, open_room: OpenRoom, events: Events) -> None:
         calls: list[str] = []
         other = await open_room()
@@ -216,27 +216,36 @@ class TestLoss:
         assert got == ["1", "3"]
         assert await states(box) == {"1": State.DONE, "2": State.DEAD, "3": State.DONE}
 
-    async def test_settling_is_not_losing(self, room: Postroom, events: Events) -> None:
-        """Outcomes and renewals cross each other all the time: that is no reason for a warning."""
-        box = room.inbox(lease_seconds=0.004, batch_size=10, poll_interval=SOON)
+    async def test_settling_is_not_losing(self, open_room: OpenRoom, clock: FrozenClock, events: Events) -> None:
+        """Outcomes and renewals cross each other all the time: that is no reason for a warning.
+
+        Renewals go by the time of this process, leases by the clock of the store, which stands still: none is lost.
+        """
+        room = await open_room(clock, observers=[events])
+        box = room.inbox(lease_seconds=0.002, batch_size=10, backoff=Backoff.immediate(), concurrency=3)
         done = asyncio.Event()
         left = 300
 
         @box.handler("t")
-        async def handle(message: Message[str]) -> None:
+        async def handle(message: Message[str]) -> Outcome | None:
             nonlocal left
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.0005)
+            if message.deliveries < 3:
+                return Outcome.FAILED if message.deliveries == 1 else Outcome.RETRY
+            assert not message.lease_lost
             left -= 1
             if not left:
                 done.set()
+            return None
 
         await put(box, *range(300))
         with Logged() as logged:
             await room.start()
-            await soon(done.wait())
+            await soon(done.wait(), 30)
             await room.stop()
-        if {m.deliveries for m in await box.find(limit=400)} == {1}:  # unless this machine was too slow for real
-            assert logged.saying("lost") == []
+        assert len(events.of("renew")) > 10
+        assert {(m.state, m.deliveries) for m in await box.find(limit=400)} == {(State.DONE, 3)}
+        assert logged.saying("lost") == []
 
     @pytest.mark.req("RHI-167", "IBX-072", "OBX-047")
     @pytest.mark.parametrize("order", ["none", "fifo"])
@@ -252,7 +261,7 @@ class TestLoss:
             assert await still.drain() == 2
             assert ids(got) == ["1", "2"]
 
-    @pytest.mark.req("RHI-085", "C-27")
+    @pytest.mark.req("C-27")
     async def test_the_lease_is_as_long_as_was_asked_for(self, still: Postroom, clock: FrozenClock) -> None:
         for seconds, box in ((30, still.inbox()), (300, still.outbox(lease_seconds=300))):
             got: list[Any] = []

@@ -347,7 +347,7 @@ class TestShutdown:
         assert got == []
         assert {(m.state, m.attempt) for m in await box.find()} == {(State.WAITING, 0)}
 
-    @pytest.mark.req("RHI-088", "C-54", "IBX-API-25")
+    @pytest.mark.req("RHI-088", "C-54", "IBX-API-25", "IBX-076", "OBX-051")
     async def test_the_end_of_patience(self, open_room: OpenRoom) -> None:
         room = await open_room(shutdown_timeout=timedelta(milliseconds=20))
         box = room.inbox(concurrency=3)

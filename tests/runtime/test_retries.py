@@ -32,7 +32,7 @@ async def delays(room: Postroom, clock: FrozenClock, box: Any) -> list[float]:
 class TestAttempts:
     @pytest.mark.req(
         *("IBX-075", "IBX-080", "IBX-081", "IBX-083", "IBX-084", "OBX-050", "OBX-055", "OBX-056", "OBX-058", "OBX-059"),
-        *("RHI-006", "C-07", "C-08"),
+        "C-08",
     )
     async def test_the_default_is_ten_attempts_with_growing_delays(self, still: Postroom, clock: FrozenClock) -> None:
         for box in (still.inbox(), still.outbox()):
@@ -51,7 +51,7 @@ class TestAttempts:
         await delays(still, clock, box)
         assert (await box.get("1")).attempt == 3
 
-    @pytest.mark.req("IBX-084", "OBX-059", "RHI-089", "RHI-111", "RHI-144", "C-07")
+    @pytest.mark.req("IBX-084", "OBX-059", "RHI-111", "RHI-144")
     @pytest.mark.parametrize("most", [1, 3])
     async def test_as_many_as_were_asked_for(self, still: Postroom, clock: FrozenClock, most: int) -> None:
         for box in (still.inbox(max_attempts=most), still.outbox(max_attempts=most)):

@@ -349,8 +349,11 @@ class Working:
     _store: Any
     supervisor: Any
     """Set by the room."""
-    claimed_topics: frozenset[str] | None = None
-    """Which topics the worker claims; None is any."""
+
+    @property
+    def claimed_topics(self) -> frozenset[str] | None:
+        """Which topics the worker claims; None is any."""
+        return frozenset(handler.topic for handler in self.handlers) if self.box.work.only_handled else None
 
     @cached_property
     def handlers(self) -> Handlers:

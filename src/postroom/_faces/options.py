@@ -38,6 +38,7 @@ class BoxOptions(TypedDict, total=False):
     handler_timeout: timedelta | None
     on_unhandled: Literal["abandon", "release", "dead"]
     on_undecodable: Literal["failed", "dead"]
+    only_handled: bool
 
 
 def make_box(kind: BoxKind, name: Any, features: Features, options: BoxOptions) -> Box:
@@ -101,4 +102,5 @@ def _work(options: BoxOptions) -> Work:
         check.optional_duration("handler_timeout", options.get("handler_timeout")),
         check.choice("on_unhandled", options.get("on_unhandled", default.on_unhandled), ("abandon", "release", "dead")),
         check.choice("on_undecodable", options.get("on_undecodable", default.on_undecodable), ("failed", "dead")),
+        check.flag("only_handled", options.get("only_handled", default.only_handled)),
     )

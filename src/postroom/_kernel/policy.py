@@ -71,6 +71,8 @@ class Work:
     on_unhandled: Literal["abandon", "release", "dead"] = "abandon"
     """What becomes of a message whose topic has no handler here."""
     on_undecodable: Literal["failed", "dead"] = "failed"
+    only_handled: bool = False
+    """Whether a worker claims only the topics it has handlers for, and leaves the rest to others."""
 
 
 @dataclass(frozen=True, slots=True)

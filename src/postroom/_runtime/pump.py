@@ -28,6 +28,8 @@ _log = logging.getLogger("postroom")
 
 SLICE = 0.005
 """Seconds that handlers which never wait may keep the loop to themselves."""
+STUBBORN = 5.0
+"""Seconds that a cancelled handler may take to end."""
 TROUBLE = (0.1, 5.0)
 """Seconds of rest after the store failed: at first, and at most."""
 
@@ -66,6 +68,7 @@ class Pump:
 
     async def run(self) -> None:
         """Until `stop`; then until nothing is in hand."""
+        await self.release_all()  # where an earlier run has failed
         self._executor.closing = False
         tasks = [asyncio.create_task(self._work()) for _ in range(self.box.work.concurrency)]
         if self.box.work.renew:
@@ -78,7 +81,9 @@ class Pump:
             self._executor.closing = True
             for task in tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            _, stubborn = await asyncio.wait(tasks, timeout=STUBBORN)
+            if stubborn:
+                _log.error("%s %d handlers ignore that they were cancelled; left behind", self._where, len(stubborn))
 
     async def drain(self) -> int:
         """Until nothing more can be claimed now; answers how many messages were."""
@@ -388,7 +393,8 @@ class Pump:
         self._turn_is_due.set()
 
     async def release_all(self) -> None:
-        """The end of patience: give back whatever is still in hand, uncounted."""
+        """Give back whatever is still in hand, uncounted: at the end of patience, or after a failure."""
+        self._lines.clear()
         settled = {settlement.target.id for settlement in self._outcomes}  # type: ignore[union-attr]
         self._give_back(message for id_, message in self._in_hand.items() if id_ not in settled)
         outcomes, self._outcomes, self._in_hand = self._outcomes, [], {}
