@@ -49,7 +49,7 @@ def open_room(path: Path, retry: StorageRetry, waits: list[float], unblock: Any 
     return room
 
 
-@pytest.mark.req("RHI-038", "C-56", "IBX-104", "OBX-093")
+@pytest.mark.req("RHI-006", "RHI-038", "C-56", "IBX-104", "OBX-093")
 def test_a_busy_database_is_tried_again(path: Path, blocker: sqlite3.Connection) -> None:
     waits: list[float] = []
     with open_room(path, QUICK, waits, blocker) as room:

@@ -56,7 +56,7 @@ async def test_abandon_backs_off_by_two_to_the_attempt(room: Any, clock: FrozenC
         assert (waiting.attempt, waiting.last_error) == (attempt, f"no {attempt}")
 
 
-@pytest.mark.req("OBX-057", "IBX-082", "C-08")
+@pytest.mark.req("RHI-006", "OBX-057", "IBX-082", "C-08")
 @pytest.mark.parametrize(
     ("backoff", "seconds"),
     [(Backoff.constant(7), 7), (Backoff(lambda attempt: attempt * 3), 3)],

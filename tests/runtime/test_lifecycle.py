@@ -8,7 +8,6 @@ import signal
 import sys
 import threading
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from typing import Any
 import pytest
 
 from postroom import Message, Postroom, State
-from postroom._runtime import pump
 from postroom.testing import Events, FrozenClock
 from tests.runtime.conftest import OpenRoom
 from tests.runtime.support import HOUR, SOON, Gate, Logged, always, ids, put, soon, state_of, states
@@ -400,34 +398,6 @@ class TestShutdown:
         assert found["1"] == ((State.WAITING, 0) if how == "raises" else (State.DONE, 0))
         assert found["2"] == (State.WAITING, 0)
         assert ids(gate.entered) == ["1"]
-
-    @pytest.mark.req("C-54")
-    async def test_a_handler_that_does_not_end(self, open_room: OpenRoom, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(pump, "STUBBORN", 0.02)
-        room = await open_room(shutdown_timeout=SOON)
-        box = room.inbox()
-        began, go_on, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
-
-        @box.handler("t")
-        async def handle(message: Message[str]) -> None:
-            began.set()
-            while not go_on.is_set():
-                with suppress(asyncio.CancelledError):
-                    await go_on.wait()
-            ended.set()
-
-        await put(box, 1)
-        await room.start()
-        await soon(began.wait())
-        with Logged() as logged:
-            await soon(room.stop())
-        [record] = logged.saying("1 handlers ignore that they were cancelled; left behind")
-        assert record.levelno == logging.ERROR
-        message = await box.get("1")
-        assert (message.state, message.attempt) == (State.WAITING, 0)
-        go_on.set()
-        await soon(ended.wait())
-        assert await state_of(box) is State.WAITING  # its outcome came too late
 
     @pytest.mark.req("C-54")
     async def test_a_thread_that_does_not_end(self, open_room: OpenRoom) -> None:
