@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
+import signal
+import threading
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
@@ -32,8 +32,7 @@ def status(
     with Place.of(room, url, prefix) as place:
         boxes = place.boxes(inbox, outbox)
         if watch:
-            with suppress(KeyboardInterrupt):  # how watching ends
-                keep_showing(place, boxes, every, json=json)
+            keep_showing(place, boxes, every, json=json)
         elif json:
             print_json(count(place, boxes))
         else:
@@ -41,13 +40,19 @@ def status(
 
 
 def keep_showing(place: Place, boxes: Sequence[AnyBox], every: float, *, json: bool) -> None:
-    with Live(console=console(quiet=json), auto_refresh=False) as live:
-        while True:
-            counted = count(place, boxes)
-            if json:
-                print_json(counted, one_line=True)
-            live.update(table(counted), refresh=True)
-            time.sleep(every)
+    """Until Ctrl-C. It is noted here, since asyncio's own handler can miss one that comes as a call ends."""
+    told = threading.Event()
+    before = signal.signal(signal.SIGINT, lambda *_: told.set())
+    try:
+        with Live(console=console(quiet=json), auto_refresh=False) as live:
+            while not told.is_set():
+                counted = count(place, boxes)
+                if json:
+                    print_json(counted, one_line=True)
+                live.update(table(counted), refresh=True)
+                told.wait(every)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def count(place: Place, boxes: Sequence[AnyBox]) -> dict[str, Any]:
