@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import os
 import sqlite3
 import sys
@@ -137,6 +138,20 @@ async def test_transactional_handlers_take_turns_and_waiting_is_not_failing(
         await inbox.enqueue_many([NewMessage("t", "x", "s", str(number)) for number in range(10)])
         await room.drain()
         assert (await inbox.counts())[State.DONE] == 10
+
+
+async def test_reading_inside_a_transaction_does_not_wait_for_it(tmp_path: Path) -> None:
+    """Meanwhile the room's own writes wait for the lock: a read must not stand behind them."""
+    async with postroom.Postroom(f"sqlite:///{tmp_path}/room.db", deploy_schema=True) as room:
+        outbox = room.outbox()
+        await outbox.enqueue("mail", "x")
+        async with room.store.transaction() as tx:
+            await outbox.enqueue("mail", "y", tx=tx)
+            context = contextvars.Context()  # another task's: inside ours it would be refused
+            claiming = asyncio.get_running_loop().create_task(outbox.claim(OWNER), context=context)
+            async with asyncio.timeout(10):
+                assert (await outbox.counts())[State.WAITING] == 1
+        assert len(await claiming) == 2
 
 
 async def test_whatever_a_handler_raises_is_a_failed_attempt() -> None:

@@ -271,7 +271,8 @@ class AiosqliteDriver(SqliteVerbs, Async):
 
     def __init__(self, path: str, *, engine: SqliteEngine | None = None, clock: Clock | None = None) -> None:
         super().__init__(path, engine=engine, clock=clock)
-        self._connection: aiosqlite.Connection | None = None
+        self._connections: dict[bool, aiosqlite.Connection] = {}
+        """By whether they write: a reader need not wait behind a writer that waits for the lock."""
         self._spare: list[aiosqlite.Connection] = []
         self._opening = asyncio.Lock()
         self._one_writer = asyncio.Lock()
@@ -280,7 +281,7 @@ class AiosqliteDriver(SqliteVerbs, Async):
     def transact(self, program: Callable[[], Program[Any]], *, tx: Any = None, write: bool = True) -> Program[Any]:
         self._check_open()
         if tx is None:
-            connection = yield from self._own()
+            connection = yield from self._own(write=write or self.path == MEMORY)
         else:
             driver = _import_aiosqlite().Connection
             connection = yield from open_connection(tx, kind="sqlite", driver=driver, colour="async")
@@ -299,12 +300,12 @@ class AiosqliteDriver(SqliteVerbs, Async):
         pending._thread.daemon = True  # noqa: SLF001 - a forgotten close() must not keep a script from ending
         return pending
 
-    def _own(self) -> Program[aiosqlite.Connection]:
+    def _own(self, *, write: bool) -> Program[aiosqlite.Connection]:
         yield call(self._opening.acquire)
         try:
-            if self._connection is None:
-                self._connection = yield call(self._connect().__aenter__)
-            return self._connection
+            if write not in self._connections:
+                self._connections[write] = yield call(self._connect().__aenter__)
+            return self._connections[write]
         finally:
             self._opening.release()
 
@@ -339,15 +340,14 @@ class AiosqliteDriver(SqliteVerbs, Async):
     @verb
     def close(self) -> Program[None]:
         self._closed = True
-        while self._spare:
-            yield call(self._spare.pop().close)
-        connection, self._connection = self._connection, None
-        if connection is not None:
+        open_ones = [*self._spare, *self._connections.values()]
+        self._spare, self._connections = [], {}
+        for connection in open_ones:
             yield call(connection.close)
 
     def before_fork(self) -> None:
-        idle = [*self._spare, *([self._connection] if self._connection is not None else [])]
-        self._spare, self._connection = [], None
+        idle = [*self._spare, *self._connections.values()]
+        self._spare, self._connections = [], {}
         for connection in idle:
             connection.stop()  # in its thread, after its work
             connection._thread.join()  # noqa: SLF001
