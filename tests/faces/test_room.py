@@ -101,6 +101,15 @@ def test_asking_for_what_a_store_lacks_fails_at_configuration() -> None:
         postroom_sync.Postroom(store=store).inbox(order="fifo")
 
 
+def test_a_collapse_key_needs_a_store_that_collapses() -> None:
+    store = SyncMemoryStore()
+    store.features = postroom.spi.Features(durable=False, transactional=False, collapse=False)
+    with postroom_sync.Postroom(store=store) as room:
+        with pytest.raises(FeatureMissing, match="collapse_key"):
+            room.outbox().enqueue("t", "p", collapse_key="k")
+        assert room.outbox().find() == []
+
+
 async def test_observers_see_every_verb(room: Any) -> None:
     events: list[Event] = []
 

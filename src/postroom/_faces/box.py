@@ -11,7 +11,7 @@ from uuid import UUID
 from postroom._faces import check, codec
 from postroom._faces.drafts import MISSING, NewMessage, draft_of
 from postroom._faces.handlers import Handlers
-from postroom._kernel.message import Claim, Key, Message, OnConflict, Receipt
+from postroom._kernel.message import Claim, Draft, Key, Message, OnConflict, Receipt
 from postroom._kernel.policy import Box
 from postroom._kernel.program import Program, call, verb
 from postroom._kernel.queries import Ask, Counts, Filter, Purge, Reaped
@@ -55,6 +55,12 @@ class BoxVerbs:
                 f"{self._store.name} cannot join your transaction: leave out tx, or use a store on your SQL database"
             )
         return tx
+
+    def _draft(self, new: NewMessage) -> Draft:
+        draft = draft_of(new, self.box)
+        if draft.collapse_key is not None and not self._store.features.collapse:
+            raise FeatureMissing(f"{self._store.name} cannot collapse messages: leave out collapse_key")
+        return draft
 
     # -- in ------------------------------------------------------------------------------------------------------
 
@@ -101,7 +107,7 @@ class BoxVerbs:
             on_conflict,
             revive_dead,
         )
-        receipts = yield call(self._store.put, self.box, [draft_of(new, self.box)], tx=self._check_tx(tx))
+        receipts = yield call(self._store.put, self.box, [self._draft(new)], tx=self._check_tx(tx))
         return receipts[0]
 
     @verb
@@ -112,7 +118,7 @@ class BoxVerbs:
         """
         if isinstance(messages, str | bytes | NewMessage) or not isinstance(messages, Iterable):
             raise ArgumentTypeError(f"messages must be a list of NewMessage, not {type(messages).__name__}")
-        drafts = [draft_of(item if isinstance(item, NewMessage) else NewMessage(item), self.box) for item in messages]
+        drafts = [self._draft(item if isinstance(item, NewMessage) else NewMessage(item)) for item in messages]
         self._check_tx(tx)
         if not drafts:
             return []

@@ -68,6 +68,12 @@ class Draft(NamedTuple):
     def key(self) -> Key:
         return Key(self.source, self.message_id)
 
+    def contradicts(self, known_hash: bytes | None, known_algorithm: str | None) -> bool:
+        """Whether the content of a known key was another. Hashes of different algorithms cannot tell."""
+        if self.hash is None or known_hash is None or self.hash_algorithm != known_algorithm:
+            return False
+        return self.hash != known_hash
+
     def __repr__(self) -> str:
         return f"<Draft {self.topic!r} {self.source!r}/{self.message_id!r}>"  # never the payload
 

@@ -186,7 +186,7 @@ class MemoryVerbs:
         entry = self._known(box, shelf, draft.key, now)
         if entry is None:
             entry = self._insert(shelf, draft, now)
-        conflict = _hashes_differ(entry.draft, draft)
+        conflict = draft.contradicts(entry.draft.hash, entry.draft.hash_algorithm)
         if conflict and draft.on_conflict == "reject":
             return Receipt(ReceiptStatus.REJECTED, entry.id, *draft.key, entry.state)
         entry.last_seen = now
@@ -305,7 +305,9 @@ class MemoryVerbs:
             entry.last_seen = now
             if entry.draft.hash is None and draft.hash is not None:
                 entry.draft = entry.draft._replace(hash=draft.hash, hash_algorithm=draft.hash_algorithm)
-        return Sighting(entry.state, is_new=False, conflict=_hashes_differ(entry.draft, draft))
+        return Sighting(
+            entry.state, is_new=False, conflict=draft.contradicts(entry.draft.hash, entry.draft.hash_algorithm)
+        )
 
     # -- claim, renew and reap -----------------------------------------------------------------------------------
 
@@ -620,15 +622,6 @@ def _succeeds(box: Box, entry: Entry, settlement: Settlement) -> bool:
 def _cause_of_death(box: Box, entry: Entry, now: int) -> str | None:
     expires = None if entry.expires is None else to_microseconds(entry.expires)
     return cause_of_death(box, deliveries=entry.deliveries, expires=expires, now=now)
-
-
-def _hashes_differ(known: Draft, draft: Draft) -> bool:
-    return (
-        known.hash is not None
-        and draft.hash is not None
-        and known.hash_algorithm == draft.hash_algorithm
-        and known.hash != draft.hash
-    )
 
 
 def _message(entry: Entry) -> StoredMessage:

@@ -7,7 +7,7 @@ from typing import Any
 
 from postroom._kernel.program import Program
 from postroom._stores.sql import rows
-from postroom._stores.sql.queue import Known, QueuePrograms, hashes_differ
+from postroom._stores.sql.queue import Known, QueuePrograms
 from postroom._stores.sql.statements import Many, Statement
 from postroom.spi import Box, Draft, Ending, Key, Mark, Sighting, State
 
@@ -40,7 +40,7 @@ class KeyPrograms:
                 yield Statement(
                     "fill_hash", {"id": known.id, "hash": draft.hash, "hash_algorithm": draft.hash_algorithm}
                 )
-        return Sighting(state, is_new=False, conflict=hashes_differ(known, draft))
+        return Sighting(state, is_new=False, conflict=draft.contradicts(known.hash, known.hash_algorithm))
 
     def _insert_seen(self, box: Box, id_: int, draft: Draft, now: Any) -> Program[None]:
         row = rows.message_row(self.engine, box, id_, draft, None, now)

@@ -203,7 +203,7 @@ class QueuePrograms:
             superseded = yield from self._collapse(box, reserved, draft, before=reserved)
             return Receipt(ReceiptStatus.NEW, reserved, *draft.key, State.WAITING, superseded)
         state = rows.STATES[known.state]
-        conflict = hashes_differ(known, draft)
+        conflict = draft.contradicts(known.hash, known.hash_algorithm)
         if conflict and draft.on_conflict == "reject":
             return Receipt(ReceiptStatus.REJECTED, known.id, *draft.key, state)
         yield Statement("touch", {"id": known.id})
@@ -561,15 +561,6 @@ class QueuePrograms:
         [(done,)] = yield Statement("count_done", {"box": box.key})
         counted = {rows.STATES[code]: count for code, count in found}
         return {state: counted.get(state, 0) for state in State} | {State.DONE: done}
-
-
-def hashes_differ(known: Known, draft: Draft) -> bool:
-    return (
-        known.hash is not None
-        and draft.hash is not None
-        and known.hash_algorithm == draft.hash_algorithm
-        and known.hash != draft.hash
-    )
 
 
 def _proof(box: Box, claim: Claim) -> dict[str, Any]:
