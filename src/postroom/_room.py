@@ -10,7 +10,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, ClassVar, Self, TypedDict, TypeVar, Unpack
 
-from postroom._connect import Colour, observe, open_store
+from postroom._connect import DEFAULT_PREFIX, Colour, observe, open_store
 from postroom._faces import check
 from postroom._faces.inbox import Inbox, SyncInbox
 from postroom._faces.options import BoxOptions, make_box
@@ -37,6 +37,9 @@ class RoomOptions(TypedDict, total=False):
 
     store: Any
     prefix: str
+    schema: str | None
+    pool: Any
+    notify: bool
     deploy_schema: bool
     observers: Sequence[Observer]
     storage_retry: StorageRetry | None
@@ -53,7 +56,10 @@ class RoomVerbs:
         url: str | None = None,
         *,
         store: Any = None,
-        prefix: str = "postroom_",
+        prefix: str = DEFAULT_PREFIX,
+        schema: str | None = None,
+        pool: Any = None,
+        notify: bool = True,
         deploy_schema: bool = False,
         observers: Sequence[Observer] = (),
         storage_retry: StorageRetry | None = None,
@@ -61,11 +67,22 @@ class RoomVerbs:
     ) -> None:
         """A room on the database at `url` (POSTROOM_URL by default), or on a store of your own.
 
-        `deploy_schema` makes missing tables on first use; otherwise call `migrate()` once, when you deploy.
+        `prefix` begins the names of all tables; `schema` is the database schema that they are in. `pool` is where
+        connections come from: a pool of the driver's, or a SQLAlchemy engine, whose connections handlers then get too.
+        `notify=False` leaves workers to polling. `deploy_schema` makes missing tables on first use; otherwise call `migrate()` once, when you deploy.
         `storage_retry` says how to meet errors that pass by themselves, such as a busy database. `clock` is for tests.
         """
         if store is None:
-            store = open_store(url, colour=self._colour, prefix=prefix, deploy_schema=deploy_schema, clock=clock)
+            store = open_store(
+                url,
+                colour=self._colour,
+                prefix=prefix,
+                schema=schema,
+                pool=pool,
+                notify=notify,
+                deploy_schema=deploy_schema,
+                clock=clock,
+            )
         elif url is not None:
             raise ArgumentValueError("pass a url or a store, not both")
         self.store = observe(store, (journal.write, *observers), storage_retry or StorageRetry(), self._colour)

@@ -50,6 +50,10 @@ class TransactionRefused(PostroomError, ValueError):
     """The transaction passed as `tx` cannot carry this write."""
 
 
+def refuse(why: str) -> TransactionRefused:
+    return TransactionRefused(f"this tx cannot carry the write: {why}")
+
+
 class FeatureMissing(PostroomError):
     """The store does not offer what was asked for."""
 

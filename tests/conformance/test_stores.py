@@ -7,9 +7,11 @@ import sqlite3
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from postroom._connect import Colour, open_store
 from postroom._stores.memory import MemoryStore, SyncMemoryStore
 from postroom._stores.observed import ObservedStore
 from postroom._stores.sql.drivers import sqlite
@@ -17,6 +19,7 @@ from postroom._stores.sql.store import SqlStore, SyncSqlStore
 from postroom.spi import Store
 from postroom.testing import FrozenClock, as_async
 from postroom.testing.conformance import Reopen, StoreConformance, Suite
+from tests.postgres import clean_database, shared_database, with_driver
 
 
 def _memory(_path: Path, clock: FrozenClock) -> Store:
@@ -39,12 +42,23 @@ def _observed(path: Path, clock: FrozenClock) -> Store:
     return ObservedStore(_aiosqlite(path, clock), [lambda _event: None])
 
 
+def _postgres(driver: str, colour: Colour) -> Callable[[Path, FrozenClock], Store]:
+    def make(_path: Path, clock: FrozenClock) -> Store:
+        store = open_store(with_driver(shared_database(), driver), colour=colour, clock=clock)
+        return cast("Store", store if colour == "async" else as_async(store))
+
+    return make
+
+
 STORES: dict[str, Callable[[Path, FrozenClock], Store]] = {
     "memory": _memory,
     "memory-sync": _memory_sync,
     "sqlite3": _sqlite3,
     "aiosqlite": _aiosqlite,
     "observed": _observed,
+    "asyncpg": _postgres("asyncpg", "async"),
+    "psycopg": _postgres("psycopg", "async"),
+    "psycopg-sync": _postgres("psycopg", "sync"),
 }
 
 
@@ -71,6 +85,8 @@ class TestStores(StoreConformance):
 
     @pytest.fixture
     async def store(self, store_name: str, path: Path, clock: FrozenClock) -> AsyncIterator[Store]:
+        if "pg" in store_name:
+            clean_database()
         store = STORES[store_name](path, clock)
         yield store
         await store.close()

@@ -75,44 +75,6 @@ SELECT id FROM postroom_queue
  WHERE box = :box AND collapse_key = :collapse_key AND state = 1 AND id < :before AND id <> :id
  ORDER BY id
 
--- name: line
--- A group from its front. Who waits for a due time, and was never claimed, is not in line yet.
-SELECT w.*
-  FROM postroom_queue q
-  JOIN postroom_work w ON w.id = q.id
- WHERE q.box = :box AND q.group_id = :group_id
-   AND NOT (q.state = 1 AND q.fence = 0 AND q.available_at IS NOT NULL AND q.available_at > :now)
- ORDER BY q.id
- LIMIT :limit
-
--- name: group_is_held
-SELECT 1 FROM postroom_queue
- WHERE box = :box AND group_id = :group_id AND state = 2 AND available_at > :now
- LIMIT 1
-
--- name: back_in_line
-UPDATE postroom_queue SET state = 1, owner = NULL, available_at = NULL WHERE id = :id AND state IN (1, 2)
-
--- name: end_batch
--- What is not a success ends the batch of its group: whoever stands behind is given back uncounted.
-UPDATE postroom_queue SET state = 1, owner = NULL, available_at = NULL
- WHERE box = :box AND group_id = :group_id AND id > :id AND state = 2
-
--- name: promote
--- The first in line, if it waits only for its turn.
-UPDATE postroom_queue SET available_at = :now
- WHERE id = (SELECT q.id FROM postroom_queue q
-              WHERE q.box = :box AND q.group_id = :group_id
-                AND NOT (q.state = 1 AND q.fence = 0 AND q.available_at IS NOT NULL AND q.available_at > :now)
-              ORDER BY q.id
-              LIMIT 1)
-   AND state = 1 AND available_at IS NULL
-
--- name: hold
--- A claim that still holds.
-SELECT attempt, group_id, stale FROM postroom_queue
- WHERE id = :id AND box = :box AND owner = :owner AND fence = :fence AND state = 2
-
 -- name: held_by_name
 -- What a bare message id means to an owner.
 SELECT m.source, q.id, q.fence
@@ -137,11 +99,6 @@ UPDATE postroom_queue SET group_id = NULL WHERE id = :id
 -- name: set_error
 UPDATE postroom_queue SET last_error = :error, attempt = attempt + :counted WHERE id = :id
 
--- name: renew
-UPDATE postroom_queue SET available_at = :until
- WHERE id = :id AND box = :box AND owner = :owner AND fence = :fence AND state = 2
-RETURNING id
-
 -- name: late
 -- Leases that have passed.
 SELECT id FROM postroom_queue WHERE box = :box AND state = 2 AND available_at <= :now ORDER BY available_at, id LIMIT :limit
@@ -159,7 +116,7 @@ SELECT id, group_id FROM postroom_queue
 UPDATE postroom_queue
    SET state = 1, died_at = NULL, attempt = 0, deliveries = 0, expires = NULL, group_id = :group_id, available_at = :at,
        fence = CASE WHEN fence = 0 THEN 1 ELSE fence END  -- it has had its turn: it is in line whatever its due time was
- WHERE id = :id AND state = 4
+ WHERE id = :id
 
 -- name: forget_expires
 UPDATE postroom_message SET expires = NULL WHERE id = :id

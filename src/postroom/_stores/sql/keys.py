@@ -7,6 +7,7 @@ from typing import Any
 
 from postroom._kernel.program import Program
 from postroom._stores.sql import rows
+from postroom._stores.sql.lines import Doomed
 from postroom._stores.sql.queue import Known, QueuePrograms
 from postroom._stores.sql.statements import Many, Statement
 from postroom.spi import Box, Draft, Ending, Key, Mark, Sighting, State
@@ -30,9 +31,10 @@ class KeyPrograms:
         # The id is reserved first: that takes the write lock where an engine has only one, before anything is read.
         [(id_,)] = yield Statement("reserve", {"count": 1})
         known = yield from self.queue.known(box, draft.key, now)
-        if known is None:
-            yield from self._insert_seen(box, id_, draft, now)
-            return Sighting(State.SEEN, is_new=True, conflict=False)
+        while known is None:
+            if (yield from self._insert_seen(box, id_, draft, now)):
+                return Sighting(State.SEEN, is_new=True, conflict=False)
+            known = yield from self.queue.known(box, draft.key, now)  # somebody else was faster
         state = rows.STATES[known.state]
         if state is not State.DONE:
             yield Statement("touch", {"id": known.id})
@@ -42,14 +44,17 @@ class KeyPrograms:
                 )
         return Sighting(state, is_new=False, conflict=draft.contradicts(known.hash, known.hash_algorithm))
 
-    def _insert_seen(self, box: Box, id_: int, draft: Draft, now: Any) -> Program[None]:
+    def _insert_seen(self, box: Box, id_: int, draft: Draft, now: Any) -> Program[bool]:
+        """Whether the key was free."""
         row = rows.message_row(self.engine, box, id_, draft, None, now)
-        yield Many("insert_message", rows.MESSAGE_COLUMNS, [row])
-        yield Many(
-            "enter",
-            ("id", "box", "state", "available_at", "group_id", "collapse_key", "expires"),
-            [(id_, box.key, rows.SEEN, None, None, None, None)],
-        )
+        inserted = yield Many("insert_message", rows.MESSAGE_COLUMNS, [row])
+        if inserted:
+            yield Many(
+                "enter",
+                ("id", "box", "state", "available_at", "group_id", "collapse_key", "expires"),
+                [(id_, box.key, rows.SEEN, None, None, None, None)],
+            )
+        return bool(inserted)
 
     def mark(self, box: Box, keys: Sequence[Key], mark: Mark, error: str | None) -> Program[list[bool]]:
         now = yield from self.queue.moment()
@@ -61,7 +66,7 @@ class KeyPrograms:
     def _mark(self, box: Box, key: Key, mark: Mark, error: str, now: Any) -> Program[bool]:
         [(id_,)] = yield Statement("reserve", {"count": 1})
         known = yield from self.queue.known(box, key, now)
-        if known is None and mark == "processed":
+        while known is None and mark == "processed":
             yield from self._insert_seen(box, id_, Draft(*key), now)
             known = yield from self.queue.known(box, key, now)
         if known is None or known.state == rows.DONE:
@@ -86,6 +91,6 @@ class KeyPrograms:
         if known.state == rows.DEAD:
             return False
         if known.line is not None:
-            yield Statement("end_batch", {"box": box.key, "group_id": known.line, "id": known.id})
-        yield from self.queue.bury(box, known.id, known.line, error)
+            yield Many("end_batch", ("box", "group_id", "id"), [(box.key, known.line, known.id)])
+        yield from self.queue.bury(box, [Doomed(known.id, known.line, error)])
         return True

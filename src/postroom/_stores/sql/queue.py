@@ -5,18 +5,18 @@ The rules are those of the memory store. What is specific to SQL is how a set of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from postroom._kernel.line import claimable_front
 from postroom._kernel.policy import EXPIRED, cause_of_death
 from postroom._kernel.program import Program
 from postroom._stores.sql import rows
 from postroom._stores.sql.engines.base import Engine
+from postroom._stores.sql.lines import FIRST_LOOK, LONGEST_LOOK, MOST_HINTS, Doomed, LinePrograms, Look, Picked
 from postroom._stores.sql.statements import Many, Statement
-from postroom.errors import AmbiguousMessageId
+from postroom.errors import AmbiguousMessageId, refuse
 from postroom.spi import (
     Ask,
     Box,
@@ -37,6 +37,8 @@ from postroom.spi import (
 )
 
 Row = tuple[Any, ...]
+Indexed = tuple[int, Claim]
+"""A claim, with the index at which its answer goes."""
 _UNKNOWN = datetime.max.replace(tzinfo=UTC)
 
 
@@ -55,21 +57,12 @@ class Known(NamedTuple):
     fence: int | None
 
 
-class Member(NamedTuple):
-    """A member of a line, with the row it was read from."""
-
-    state: State
-    available_at: Any
-    fence: int
-    topic: str
-    row: Row
-
-
 class QueuePrograms:
     """The verbs of QueueStore, as programs."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
+        self.lines = LinePrograms(engine)
 
     def moment(self) -> Program[Any]:
         """The moment at which this program runs, as the engine stores it."""
@@ -78,34 +71,41 @@ class QueuePrograms:
 
     # -- put -----------------------------------------------------------------------------------------------------
 
-    def put(self, box: Box, drafts: Sequence[Draft]) -> Program[list[Receipt]]:
+    def put(self, box: Box, drafts: Sequence[Draft], *, joined: bool = False) -> Program[list[Receipt]]:
+        """`joined`: in the caller's transaction, which may last, so that no lock must be taken that others need."""
         receipts: list[Receipt] = []
         for batch in _batches_of_distinct_keys(drafts):
-            receipts += yield from self._put_batch(box, batch)
+            receipts += yield from self._put_batch(box, batch, joined=joined)
         return receipts
 
-    def _put_batch(self, box: Box, drafts: Sequence[Draft]) -> Program[list[Receipt]]:
-        [(last,)] = yield Statement("reserve", {"count": len(drafts)})
-        now = yield from self.moment()
-        first = last - len(drafts) + 1
-        new = yield from self._insert(box, first, drafts, now)
-        # Where known keys take places in lines too, all must take them in the order of the drafts.
-        one_by_one = box.order.fifo and len(new) < len(drafts)
-        if not one_by_one:
-            yield from self._enter(box, new, now)
+    def _put_batch(self, box: Box, drafts: Sequence[Draft], *, joined: bool) -> Program[list[Receipt]]:
+        if keys := sorted({draft.collapse_key for draft in drafts if draft.collapse_key is not None}):
+            yield from self._lock_collapse_keys(box, keys)
+        arrivals = yield from self._arrive(box, drafts, joined=joined)
         receipts: list[Receipt] = []
-        for id_, draft in enumerate(drafts, first):
-            if id_ in new:
-                if one_by_one:
-                    yield from self._enter(box, {id_: draft}, now)
+        for draft, (id_, is_new) in zip(drafts, arrivals, strict=True):
+            if is_new:
                 superseded: tuple[int, ...] = ()
                 if draft.collapse_key is not None:
                     superseded = yield from self._collapse(box, id_, draft, before=id_)
                 receipt = Receipt(ReceiptStatus.NEW, id_, draft.source, draft.message_id, State.WAITING, superseded)
             else:
-                receipt = yield from self._meet(box, id_, draft, now)
+                receipt = yield from self._meet(box, id_, draft)
             receipts.append(receipt)
         return receipts
+
+    def _lock_collapse_keys(self, box: Box, keys: list[str]) -> Program[None]:
+        """Where writers work side by side, those that collapse the same key do it one after the other."""
+        yield from ()
+
+    def _arrive(self, box: Box, drafts: Sequence[Draft], *, joined: bool) -> Program[list[tuple[int, bool]]]:
+        """Write what is new and let it enter the queue: for each draft an id, and whether it is the new message's."""
+        [(last,)] = yield Statement("reserve", {"count": len(drafts)})
+        now = yield from self.moment()
+        first = last - len(drafts) + 1
+        new = yield from self._insert(box, first, drafts, now)
+        yield from self._enter(box, new, now, joined=joined)
+        return [(id_, id_ in new) for id_ in range(first, last + 1)]
 
     def _insert(self, box: Box, first: int, drafts: Sequence[Draft], now: Any) -> Program[dict[int, Draft]]:
         """Write what is new, under ids from `first` on; answers the drafts that were."""
@@ -123,7 +123,10 @@ class QueuePrograms:
             inserted = yield Many(
                 "insert_plain_message",
                 rows.PLAIN_COLUMNS,
-                [(id_, box.key, *draft[:5], now, now) for id_, draft in given.items()],
+                [
+                    (id_, box.key, *draft[:3], self.engine.content(draft.payload), draft.format, now, now)
+                    for id_, draft in given.items()
+                ],
             )
         if inserted == len(given):
             return given
@@ -135,42 +138,53 @@ class QueuePrograms:
             return now + self.engine.duration(draft.lifetime)
         return self.engine.time(draft.expires)
 
-    def _enter(self, box: Box, new: dict[int, Draft], now: Any) -> Program[None]:
+    def _enter(self, box: Box, new: dict[int, Draft], now: Any, *, joined: bool) -> Program[None]:
         """New messages take their places in the queue."""
-        if not box.order.fifo and not any(draft.due for draft in new.values()):
-            if new:
-                yield Statement("enter_plain", {"first": min(new), "last": max(new)})
+        if not new:
             return
-        places = yield from self._places(box, new.values(), now)
+        if not box.order.fifo and not any(draft.due for draft in new.values()):
+            yield Statement("enter_plain", {"first": min(new), "last": max(new)})
+            return
+        sleeping = yield from self._sleeping(box, list(new.values()), joined=joined)
         yield Many(
             "enter",
             ("id", "box", "state", "available_at", "group_id", "collapse_key", "expires"),
             [
-                (id_, box.key, rows.WAITING, at, line, draft.collapse_key, self._expires(draft, now))
-                for (id_, draft), (at, line) in zip(new.items(), places, strict=True)
+                (
+                    id_,
+                    box.key,
+                    rows.WAITING,
+                    self._available_at(draft, now, sleeps=sleeps),
+                    line_of(box, draft),
+                    draft.collapse_key,
+                    self._expires(draft, now),
+                )
+                for (id_, draft), sleeps in zip(new.items(), sleeping, strict=True)
             ],
         )
 
-    def _places(self, box: Box, drafts: Iterable[Draft], now: Any) -> Program[list[tuple[Any, str | None]]]:
-        """From when each may be claimed, and in which line it stands; behind somebody, it waits for its turn."""
-        lines = [draft.group if box.order.fifo else None for draft in drafts]
-        standing: set[str] = set()
-        if groups := sorted({line for line in lines if line is not None}):
-            found = yield Statement("standing_groups", {"box": box.key, "groups": self.engine.array(groups)})
-            standing = {group for (group,) in found}
-        places: list[tuple[Any, str | None]] = []
+    def _sleeping(self, box: Box, drafts: Sequence[Draft], *, joined: bool) -> Program[list[bool]]:
+        """Which of these messages stand behind somebody, who will wake them. A due message wakes by itself."""
+        lines = [line_of(box, draft) for draft in drafts]
+        groups = sorted({line for line in lines if line is not None})
+        standing = (yield from self._standing(box, groups, joined=joined)) if groups else set()
+        sleeping: list[bool] = []
         for draft, line in zip(drafts, lines, strict=True):
-            due = self.engine.time(draft.due)
-            if due is not None and due > now:
-                at = due
-            elif line in standing:
-                at = None
-            else:
-                at = now
-                if line is not None:
-                    standing.add(line)
-            places.append((at, line))
-        return places
+            sleeping.append(line in standing)
+            if line is not None and draft.due is None:
+                standing.add(line)
+        return sleeping
+
+    def _standing(self, box: Box, groups: list[str], *, joined: bool) -> Program[set[str]]:
+        """The groups that have somebody in line."""
+        found = yield Statement("standing_groups", {"box": box.key, "groups": self.engine.array(groups)})
+        return {group for (group,) in found}
+
+    def _available_at(self, draft: Draft, now: Any, *, sleeps: bool) -> Any:
+        due = self.engine.time(draft.due)
+        if due is not None and due > now:
+            return due
+        return None if sleeps else now
 
     def _collapse(self, box: Box, id_: int, draft: Draft, *, before: int) -> Program[tuple[int, ...]]:
         if draft.collapse_key is None:
@@ -194,14 +208,17 @@ class QueuePrograms:
             return None
         return known
 
-    def _meet(self, box: Box, reserved: int, draft: Draft, now: Any) -> Program[Receipt]:
+    def _meet(self, box: Box, reserved: int, draft: Draft) -> Program[Receipt]:
         """A key that is known already."""
+        now = yield from self.moment()
         known = yield from self.known(box, draft.key, now)
-        if known is None:
+        while known is None:  # its window has passed
             new = yield from self._insert(box, reserved, [draft], now)
-            yield from self._enter(box, new, now)
-            superseded = yield from self._collapse(box, reserved, draft, before=reserved)
-            return Receipt(ReceiptStatus.NEW, reserved, *draft.key, State.WAITING, superseded)
+            if new:
+                yield from self._enter(box, new, now, joined=True)
+                superseded = yield from self._collapse(box, reserved, draft, before=reserved)
+                return Receipt(ReceiptStatus.NEW, reserved, *draft.key, State.WAITING, superseded)
+            known = yield from self.known(box, draft.key, now)  # somebody else was faster
         state = rows.STATES[known.state]
         conflict = draft.contradicts(known.hash, known.hash_algorithm)
         if conflict and draft.on_conflict == "reject":
@@ -213,7 +230,7 @@ class QueuePrograms:
         if state is not State.DONE and not (conflict and draft.on_conflict == "keep"):
             under_lease = yield from self._replace(box, known, draft, now)
         if state is State.DEAD and draft.revive_dead:
-            yield from self._revive(box, known.id, known.group_id, now)
+            yield from self._revive(box, [(known.id, known.group_id)], now)
             return Receipt(ReceiptStatus.REVIVED, known.id, *draft.key, State.WAITING, (), under_lease)
         status = {State.DONE: ReceiptStatus.DONE, State.DEAD: ReceiptStatus.DEAD}.get(state, ReceiptStatus.DUPLICATE)
         return Receipt(ReceiptStatus.CONFLICT if conflict else status, known.id, *draft.key, state, (), under_lease)
@@ -237,13 +254,12 @@ class QueuePrograms:
         return Receipt(status, known.id, *draft.key, State.WAITING, superseded)
 
     def enter_seen(self, box: Box, id_: int, draft: Draft, expires: Any, now: Any) -> Program[None]:
-        [(at, line)] = yield from self._places(box, [draft], now)
         yield Statement(
             "enter_seen",
             {
                 "id": id_,
-                "available_at": at,
-                "group_id": line,
+                "available_at": self._available_at(draft, now, sleeps=False),
+                "group_id": line_of(box, draft),
                 "collapse_key": draft.collapse_key,
                 "expires": expires,
             },
@@ -285,93 +301,91 @@ class QueuePrograms:
     # -- claim ---------------------------------------------------------------------------------------------------
 
     def claim(self, box: Box, ask: Ask) -> Program[list[StoredMessage]]:
-        now = yield from self.moment()
-        until = now + self.engine.duration(ask.lease)
-        taken: dict[int, Row] = {}
-        groups: set[str] = set()
-        # Every candidate that is looked at leaves the ready index, so each round makes progress.
+        take = self._claim_hinted if box.order.fifo else self._claim_due
+        taken: list[StoredMessage] = []
         while len(taken) < ask.limit:
-            candidates = yield from self._candidates(box, ask, ask.limit - len(taken))
-            if not candidates:
+            found, doomed = yield from take(box, ask._replace(limit=ask.limit - len(taken)))
+            taken += found
+            if not doomed:
                 break
-            round_: dict[int, Row] = {}
-            for row in candidates:
-                room = ask.limit - len(taken) - len(round_)
-                if room == 0:
-                    break
-                if row[rows.LINE] is None and self._cause_of_death(box, row, now) is None:
-                    round_[row[rows.ID]] = row
-                elif row[rows.ID] not in round_:
-                    front = yield from self._front(box, ask, row, groups, now, room)
-                    round_.update((member[rows.ID], member) for member in front)
-            if round_:
-                ids = self.engine.array(list(round_))
-                yield Statement("take", {"ids": ids, "owner": str(ask.owner), "until": until})
-                taken |= round_
+            yield from self.bury(box, doomed)
+        return taken
+
+    def _claim_due(self, box: Box, ask: Ask) -> Program[tuple[list[StoredMessage], list[Doomed]]]:
+        """Take what is due, where order does not matter; answers also what must not be claimed again."""
+        now = yield from self.moment()
+        topics = None if ask.topics is None else self.engine.array(sorted(ask.topics))
+        statement = "candidates" if topics is None else "candidates_on_topics"
+        found = yield Statement(statement, {"box": box.key, "limit": ask.limit, "topics": topics})
+        causes = [
+            cause_of_death(box, deliveries=row[rows.DELIVERIES], expires=row[rows.EXPIRES], now=now) for row in found
+        ]
+        taken = [row for row, cause in zip(found, causes, strict=True) if cause is None]
+        doomed = [Doomed(row[rows.ID], None, cause) for row, cause in zip(found, causes, strict=True) if cause]
+        return (yield from self._take_rows(ask, taken, now)), doomed
+
+    def _take_rows(self, ask: Ask, found: Sequence[Row], now: Any) -> Program[list[StoredMessage]]:
+        """Take rows of the view postroom_work; answers their messages."""
+        if not found:
+            return []
+        until = now + self.engine.duration(ask.lease)
+        ids = self.engine.array([row[rows.ID] for row in found])
+        yield Statement("take", {"ids": ids, "owner": self.engine.token(ask.owner), "until": until})
         ends = self.engine.moment(until)
         return [
             rows.message_of(self.engine, row, Claim(row[rows.ID], ask.owner, row[rows.FENCE] + 1, ends))
-            for row in taken.values()
+            for row in found
         ]
 
-    def _candidates(self, box: Box, ask: Ask, limit: int) -> Program[list[Row]]:
-        """Rows whose time has come, whole and in order."""
-        if ask.topics is None:
-            return (yield Statement("candidates", {"box": box.key, "limit": limit}))
-        topics = self.engine.array(sorted(ask.topics))
-        return (yield Statement("candidates_on_topics", {"box": box.key, "limit": limit, "topics": topics}))
+    def _claim_hinted(self, box: Box, ask: Ask) -> Program[tuple[list[StoredMessage], list[Doomed]]]:
+        """Take the fronts of lines, and what stands in none."""
+        now = yield from self.moment()
+        taken: list[StoredMessage] = []
+        held: dict[str, int] = {}
+        seen: list[int] = []
+        look = max(ask.limit, FIRST_LOOK)
+        while len(taken) < ask.limit and len(seen) < MOST_HINTS:
+            room = ask.limit - len(taken)
+            hints = yield from self.lines.hints(box, ask, look, seen)
+            if not hints:
+                break
+            if not hints[0].is_current:
+                raise refuse("it claims from FIFO lines by an old snapshot: use isolation level READ COMMITTED")
+            seen += [hint.id for hint in hints]
+            hints = [hint for hint in hints if hint.is_free]
+            groups = list(dict.fromkeys(hint.group for hint in hints if hint.group and hint.group not in held))
+            read = yield from self.lines.read(box, groups, room)
+            picked = Look(box, ask, now, held, room).pick(hints, read)
+            if picked.doomed is not None:
+                return taken, [picked.doomed]
+            taken += yield from self._take_picked(ask, picked, now)
+            yield from self.lines.leave_behind(box, picked)
+            held |= {group: ids[-1] for group, ids in picked.fronts.items()}
+            look = min(2 * look, LONGEST_LOOK)
+        return taken, []
 
-    def _front(self, box: Box, ask: Ask, row: Row, groups: set[str], now: Any, limit: int) -> Program[list[Row]]:
-        """What can be claimed at a candidate that is not simply free: the front of its group, or nothing."""
-        group = row[rows.LINE]
-        if group is None:
-            yield from self.bury(box, row[rows.ID], None, self._cause_of_death(box, row, now) or EXPIRED)
+    def _take_picked(self, ask: Ask, picked: Picked, now: Any) -> Program[list[StoredMessage]]:
+        ids = [*picked.free, *(id_ for front in picked.fronts.values() for id_ in front)]
+        if not ids:
             return []
-        front: list[Row] = []
-        if group not in groups:  # `groups` are those that this very claim holds
-            front = yield from self._line_front(box, ask, group, now, limit)
-        if front:
-            groups.add(group)
-            # Who held the group before has lost all of it, not only what is taken now.
-            yield Statement("end_batch", {"box": box.key, "group_id": group, "id": front[-1][rows.ID]})
-        if row[rows.ID] not in {member[rows.ID] for member in front}:
-            yield Statement("back_in_line", {"id": row[rows.ID]})
-        return front
-
-    def _line_front(self, box: Box, ask: Ask, group: str, now: Any, limit: int) -> Program[list[Row]]:
-        while True:
-            if (yield Statement("group_is_held", {"box": box.key, "group_id": group})):
-                return []
-            line = yield Statement("line", {"box": box.key, "group_id": group, "limit": limit})
-            members = [
-                Member(rows.STATES[row[rows.STATE]], row[rows.AVAILABLE_AT], row[rows.FENCE], row[rows.TOPIC], row)
-                for row in line
-            ]
-            front = [member.row for member in claimable_front(members, now, limit, ask.topics)]
-            doomed = [(row, cause) for row in front if (cause := self._cause_of_death(box, row, now))]
-            if not doomed:
-                return front
-            row, cause = doomed[0]
-            yield from self.bury(box, row[rows.ID], group, cause)
-
-    def _cause_of_death(self, box: Box, row: Row, now: Any) -> str | None:
-        return cause_of_death(box, deliveries=row[rows.DELIVERIES], expires=row[rows.EXPIRES], now=now)
+        return (yield from self._take_rows(ask, (yield Statement("listed", {"ids": self.engine.array(ids)})), now))
 
     def renew(self, box: Box, claims: Sequence[Claim], lease: timedelta) -> Program[list[bool]]:
         now = yield from self.moment()
         until = now + self.engine.duration(lease)
-        kept: list[bool] = []
-        for claim in claims:
-            found = yield Statement("renew", {**_proof(box, claim), "until": until})
-            kept.append(bool(found))
+        kept = [False] * len(claims)
+        for owner, held in batches_of_one_owner(list(enumerate(claims))):
+            renewed = yield Statement("renew", {**self._proof(box, owner, held), "until": until})
+            for (id_,) in renewed:
+                kept[held[id_][0]] = True
         return kept
 
     def reap(self, box: Box, limit: int) -> Program[Reaped]:
         late = yield Statement("late", {"box": box.key, "limit": limit})
-        yield Many("free", ("id",), late)
+        if late:
+            yield Many("free", ("id",), late)
         expired = yield Statement("expired", {"box": box.key, "limit": limit})
-        for id_, group in expired:
-            yield from self.bury(box, id_, group, EXPIRED)
+        yield from self.bury(box, [Doomed(id_, group, EXPIRED) for id_, group in expired])
         return Reaped(len(late), len(expired))
 
     def turn(
@@ -384,33 +398,30 @@ class QueuePrograms:
     # -- settle --------------------------------------------------------------------------------------------------
 
     def settle(self, box: Box, settlements: Sequence[Settlement]) -> Program[list[bool]]:
-        now = yield from self.moment()
         kept = [False] * len(settlements)
         done: list[tuple[int, Claim]] = []
         give_back: list[tuple[int, Claim]] = []
-        requeues = box.delivery.on_stale_ack == "requeue"
         for index, settlement in enumerate(settlements):
             target = settlement.target
             claim: Claim | None = (yield from self._named(box, target)) if isinstance(target, Held) else target
             if claim is not None:
-                # An ack of content that has changed meanwhile is none, where the box says so: it is given back.
-                is_stale = settlement.verdict == "done" and requeues and (yield from self._is_stale(box, claim))
-                (done if settlement.verdict == "done" and not is_stale else give_back).append((index, claim))
-        # What is not a success comes first, from the back: it ends the batches of its groups, so that a success
-        # further behind in the same line no longer holds. Giving a whole batch back then keeps every item.
-        for index, claim in sorted(give_back, key=lambda item: -item[1].id):
-            kept[index] = yield from self._give_back(box, claim, settlements[index], now)
+                (done if settlement.verdict == "done" else give_back).append((index, claim))
+        if box.delivery.on_stale_ack == "requeue":
+            done, stale = yield from self._sort_out_stale(box, done)
+            give_back = sorted(give_back + stale)
+        # What is not a success comes first: it ends the batches of its groups, so that a success further behind in the
+        # same line no longer holds.
+        if give_back:
+            for index in (yield from self._give_back(box, give_back, settlements)):
+                kept[index] = True
         for index in (yield from self._complete(box, done)):
             kept[index] = True
         return kept
 
-    def _is_stale(self, box: Box, claim: Claim) -> Program[bool]:
-        found = yield Statement("hold", _proof(box, claim))
-        return any(stale for _, _, stale in found)
-
     def _named(self, box: Box, held: Held) -> Program[Claim | None]:
         found = yield Statement(
-            "held_by_name", {"box": box.key, "message_id": held.message_id, "owner": str(held.owner)}
+            "held_by_name",
+            {"box": box.key, "message_id": held.message_id, "owner": self.engine.token(held.owner)},
         )
         if held.source is None and len(found) > 1:
             raise AmbiguousMessageId
@@ -419,41 +430,59 @@ class QueuePrograms:
                 return Claim(id_, held.owner, fence, _UNKNOWN)
         return None
 
-    def _give_back(self, box: Box, claim: Claim, settlement: Settlement, now: Any) -> Program[bool]:
-        """Retry, release or dead."""
-        found = yield Statement("hold", _proof(box, claim))
-        if not found:
-            return False
-        [(attempt, group, _)] = found
-        if group is not None:
-            yield Statement("end_batch", {"box": box.key, "group_id": group, "id": claim.id})
-        if settlement.verdict == "dead":
-            yield from self.bury(box, claim.id, group, settlement.error or "", counts=settlement.counts)
-            return True
+    def _sort_out_stale(
+        self, box: Box, done: Sequence[Indexed]
+    ) -> Program[tuple[list[Indexed], list[Indexed]]]:
+        """An ack of content that has changed meanwhile is none, where the box says so: it is given back."""
+        stale: set[int] = set()
+        for owner, held in batches_of_one_owner(done):
+            found = yield Statement("hold", self._proof(box, owner, held))
+            stale.update(held[id_][0] for id_, _, _, is_stale in found if is_stale)
+        return [item for item in done if item[0] not in stale], [item for item in done if item[0] in stale]
+
+    def _give_back(
+        self, box: Box, given: Sequence[Indexed], settlements: Sequence[Settlement]
+    ) -> Program[list[int]]:
+        """Retry, release or dead; answers the indexes of those that were settled."""
+        settled: list[int] = []
+        now = yield from self.moment()
+        for owner, held in batches_of_one_owner(given):
+            found = yield Statement("hold", self._proof(box, owner, held))
+            groups = {id_: group for id_, _, group, _ in found if group is not None}
+            # From the first of each group on, the batch has ended.
+            firsts = {group: id_ for id_, group in sorted(groups.items(), reverse=True)}
+            yield Many("end_batch", ("box", "group_id", "id"), [(box.key, *item) for item in sorted(firsts.items())])
+            waiting: list[Row] = []
+            doomed: list[Doomed] = []
+            for id_, attempt, group, _ in found:
+                settlement = settlements[held[id_][0]]
+                if settlement.verdict == "dead":
+                    doomed.append(Doomed(id_, group, settlement.error or "", counts=settlement.counts))
+                else:
+                    waiting.append((id_, *self._waits(box, settlement, attempt, group, now)))
+            yield Many("wait", ("id", "attempt", "at", "error"), waiting)
+            yield from self.bury(box, doomed)
+            yield from self.promote(box, firsts)
+            settled += [held[row[0]][0] for row in found]
+        return settled
+
+    def _waits(
+        self, box: Box, settlement: Settlement, attempt: int, group: str | None, now: Any
+    ) -> tuple[int, Any, str | None]:
+        """Attempts, from when it can be claimed, and the error."""
         delay = settlement.delay
         if settlement.verdict == "retry":
             attempt += 1
             delay = box.delivery.backoff.delay(attempt) if delay is None else delay
-        yield from self._wait(box, claim.id, group, attempt, delay, settlement.error, now)
-        return True
-
-    def _wait(
-        self, box: Box, id_: int, group: str | None, attempt: int, delay: timedelta | None, error: str | None, now: Any
-    ) -> Program[None]:
-        at = now + self.engine.duration(delay or timedelta())
         if group is not None and not delay:
-            at = None
-        yield Statement("wait", {"id": id_, "attempt": attempt, "at": at, "error": error})
-        yield from self.promote(box, [group])
+            return attempt, None, settlement.error
+        return attempt, now + self.engine.duration(delay or timedelta()), settlement.error
 
-    def _complete(self, box: Box, done: Sequence[tuple[int, Claim]]) -> Program[list[int]]:
+    def _complete(self, box: Box, done: Sequence[Indexed]) -> Program[list[int]]:
         """Successes, with their indexes; answers the indexes of those that were settled."""
         settled: list[int] = []
-        for owner, held in _batches_of_one_owner(done):
-            fences = {id_: claim.fence for id_, (_, claim) in held.items()}
-            completed = yield Statement(
-                "complete", {"box": box.key, "owner": str(owner), "claims": self.engine.pairs(fences)}
-            )
+        for owner, held in batches_of_one_owner(done):
+            completed = yield Statement("complete", self._proof(box, owner, held))
             ids = [id_ for (id_,) in completed]
             yield from self._dequeue(box, ids, blank=box.keeping.on_success == "delete")
             settled += [held[id_][0] for id_ in ids]
@@ -471,38 +500,48 @@ class QueuePrograms:
     def finish(self, box: Box, ids: Sequence[int], ending: Ending, *, blank: bool = False) -> Program[None]:
         """Done without a claim: superseded, marked or discarded."""
         if ids:
-            yield Statement("finish", {"ids": self.engine.array(list(ids)), "ending": ending.value})
-            yield from self._dequeue(box, ids, blank=blank)
+            yield Statement("finish", {"ids": self.engine.array(sorted(ids)), "ending": ending.value})
+            yield from self._dequeue(box, sorted(ids), blank=blank)
 
-    def bury(self, box: Box, id_: int, group: str | None, error: str, *, counts: bool = False) -> Program[None]:
-        if box.keeping.dead_letter == "discard":
-            yield Statement("set_error", {"id": id_, "error": error, "counted": int(counts)})
-            yield from self.finish(box, [id_], Ending.DISCARDED, blank=True)
+    def bury(self, box: Box, doomed: Sequence[Doomed]) -> Program[None]:
+        if not doomed:
             return
-        stays = group if box.order.on_dead == "block" else None
-        yield Statement("bury", {"id": id_, "error": error, "group_id": stays, "counted": int(counts)})
-        yield from self.promote(box, [group])
+        if box.keeping.dead_letter == "discard":
+            errors = [(item.id, item.cause, int(item.counts)) for item in doomed]
+            yield Many("set_error", ("id", "error", "counted"), sorted(errors))
+            yield from self.finish(box, [item.id for item in doomed], Ending.DISCARDED, blank=True)
+            return
+        blocks = box.order.on_dead == "block"
+        buried = [(item.id, item.cause, item.group if blocks else None, int(item.counts)) for item in doomed]
+        yield Many("bury", ("id", "error", "group_id", "counted"), sorted(buried, key=lambda row: row[0]))
+        yield from self.promote(box, [item.group for item in doomed])
 
     def promote(self, box: Box, groups: Iterable[str | None]) -> Program[None]:
         """Offer the first of each line, if it waits only for its turn."""
-        for group in sorted({group for group in groups if group is not None}):
-            yield Statement("promote", {"box": box.key, "group_id": group})
+        if lines := sorted({group for group in groups if group is not None}):
+            yield Statement("promote", {"box": box.key, "groups": self.engine.array(lines)})
+
+    def _proof(self, box: Box, owner: UUID, held: Mapping[int, Indexed]) -> dict[str, Any]:
+        fences = {id_: held[id_][1].fence for id_ in sorted(held)}
+        return {"box": box.key, "owner": self.engine.token(owner), **self.engine.claims(fences)}
 
     # -- replay and purge ----------------------------------------------------------------------------------------
 
     def replay(self, box: Box, which: Filter) -> Program[list[Key]]:
         now = yield from self.moment()
-        dead = yield from self.find(box, which._replace(states=frozenset({State.DEAD})))
-        for message in dead:
-            yield from self._revive(box, message.id, message.group, now)
-        return [message.key for message in dead]
+        found = yield from self.find(box, which._replace(states=frozenset({State.DEAD})))
+        dead = {message.id: message for message in found}
+        locked = yield Statement("lock_dead", {"ids": self.engine.array(list(dead))})
+        revived = [dead[id_] for (id_,) in locked]
+        yield from self._revive(box, [(message.id, message.group) for message in revived], now)
+        return [message.key for message in revived]
 
-    def _revive(self, box: Box, id_: int, group: str | None, now: Any) -> Program[None]:
+    def _revive(self, box: Box, dead: Sequence[tuple[int, str | None]], now: Any) -> Program[None]:
         """Dead → waiting, in its old place. The fence goes on: a claim from its former life proves nothing."""
-        line = group if box.order.fifo else None
-        yield Statement("revive", {"id": id_, "group_id": line, "at": now if line is None else None})
-        yield Statement("forget_expires", {"id": id_})
-        yield from self.promote(box, [line])
+        lines = [(id_, group if box.order.fifo else None) for id_, group in dead]
+        yield Many("revive", ("id", "group_id", "at"), [(id_, line, None if line else now) for id_, line in lines])
+        yield Many("forget_expires", ("id",), [(id_,) for id_, _ in lines])
+        yield from self.promote(box, [line for _, line in lines])
 
     def purge(self, box: Box, purge: Purge) -> Program[int]:
         now = yield from self.moment()
@@ -563,14 +602,15 @@ class QueuePrograms:
         return {state: counted.get(state, 0) for state in State} | {State.DONE: done}
 
 
-def _proof(box: Box, claim: Claim) -> dict[str, Any]:
-    return {"box": box.key, "id": claim.id, "owner": str(claim.owner), "fence": claim.fence}
+def line_of(box: Box, draft: Draft) -> str | None:
+    """The line in which a message stands, if any."""
+    return draft.group if box.order.fifo else None
 
 
-def _batches_of_one_owner(done: Sequence[tuple[int, Claim]]) -> Iterator[tuple[UUID, dict[int, tuple[int, Claim]]]]:
+def batches_of_one_owner(done: Sequence[Indexed]) -> Iterator[tuple[UUID, dict[int, Indexed]]]:
     """Claims by id, all of one owner. An id that stands twice goes in a batch of its own: only one claim can hold."""
     while done:
-        owner, batch, rest = done[0][1].owner, dict[int, tuple[int, Claim]](), list[tuple[int, Claim]]()
+        owner, batch, rest = done[0][1].owner, dict[int, Indexed](), list[Indexed]()
         for item in done:
             claim = item[1]
             if (claim.owner is owner or claim.owner == owner) and claim.id not in batch:

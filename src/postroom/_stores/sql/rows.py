@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from typing import Any
-from uuid import UUID
 
 from postroom._stores.sql.engines.base import Engine
 from postroom.spi import Box, Claim, Draft, Ending, Message, State, StoredMessage
@@ -14,7 +13,7 @@ CODES = {state: code for code, state in enumerate(STATES)}
 SEEN, WAITING, CLAIMED, DONE, DEAD = range(5)
 
 # Positions in the views postroom_work and postroom_entry.
-ID, TOPIC, EXPIRES, STATE, DELIVERIES, OWNER, FENCE, AVAILABLE_AT, LINE = 0, 3, 12, 17, 19, 21, 22, 23, 27
+ID, EXPIRES, STATE, DELIVERIES, FENCE, AVAILABLE_AT, LINE, BOX = 0, 12, 17, 19, 22, 23, 27, 28
 
 MESSAGE_COLUMNS = (
     "id",
@@ -58,7 +57,7 @@ def message_row(engine: Engine, box: Box, id_: int, draft: Draft, expires: Any, 
         draft.source,
         draft.message_id,
         draft.topic,
-        draft.payload,
+        engine.content(draft.payload),
         draft.format,
         json.dumps(draft.headers) if draft.headers else None,
         draft.correlation_id,
@@ -89,7 +88,7 @@ def message_of(engine: Engine, row: tuple[Any, ...], claim: Claim | None = None)
         state = State.CLAIMED
         deliveries += 1
     elif state is State.CLAIMED:
-        claim = Claim(id_, UUID(owner), fence, moment(available_at))
+        claim = Claim(id_, engine.owner(owner), fence, moment(available_at))
     seen = moment(first_seen)
     # Message's own constructor would cost as much again as all of this.
     return tuple.__new__(
@@ -99,7 +98,7 @@ def message_of(engine: Engine, row: tuple[Any, ...], claim: Claim | None = None)
             source,
             message_id,
             topic,
-            payload,
+            engine.payload(payload, format_),
             format_,
             json.loads(headers) if headers else {},
             correlation_id,
@@ -118,7 +117,7 @@ def message_of(engine: Engine, row: tuple[Any, ...], claim: Claim | None = None)
             last_error,
             claim,
             None if completed_at is None else moment(completed_at),
-            None if completed_by is None else UUID(completed_by),
+            None if completed_by is None else engine.owner(completed_by),
             None if ending is None else Ending(ending),
             None,
         ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from postroom._kernel.program import Program
 from postroom._stores.sql.engines.base import Engine
-from postroom._stores.sql.statements import Script, Statement, rename
+from postroom._stores.sql.statements import Script, Statement
 from postroom.errors import SchemaMissing, SchemaOutdated, SchemaTooNew
 
 _VERSIONS = "CREATE TABLE postroom_schema (version INTEGER NOT NULL PRIMARY KEY, name VARCHAR(100) NOT NULL)"
@@ -43,7 +43,8 @@ class SchemaPrograms:
             )
 
     def migrate(self) -> Program[list[int]]:
-        """Apply what is missing. The caller's transaction holds the write lock, so that two of these cannot race."""
+        """Apply what is missing. Two of these cannot race: one waits for the other's lock."""
+        yield Statement("lock_schema")
         version = yield from self.version()
         if version > self.newest:
             yield from self.check()
@@ -56,10 +57,10 @@ class SchemaPrograms:
         return "\n".join(f"{text.rstrip().rstrip(';')};\n" for text in self._steps(0))
 
     def _steps(self, version: int) -> list[str]:
-        steps = [] if version else [rename(_VERSIONS, self.engine.prefix)]
+        steps = [] if version else [*self.engine.preamble, self.engine.rename(_VERSIONS)]
         for migration in self.engine.migrations:
             if migration.version > version:
                 steps += self.engine.split(migration.text)
                 applied = _APPLIED.format(version=migration.version, name=migration.name)
-                steps.append(rename(applied, self.engine.prefix))
+                steps.append(self.engine.rename(applied))
         return steps

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
@@ -16,7 +16,7 @@ DEFAULT_PREFIX = "postroom_"
 
 _HEADER = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
-_OUR_NAME = re.compile(rf"\b{DEFAULT_PREFIX}(\w+)")
+OUR_NAME = re.compile(rf"\b{DEFAULT_PREFIX}(\w+)")
 _COMMENT = re.compile(r"^\s*--.*\n?", re.MULTILINE)
 _VALID_PREFIX = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}")
 
@@ -26,6 +26,8 @@ class Statement(NamedTuple):
 
     name: str
     parameters: Mapping[str, Any] = {}
+    alone: bool = False
+    """It needs no transaction around it: as the first step, it is one by itself, and what follows is another."""
 
 
 class Many(NamedTuple):
@@ -57,6 +59,25 @@ class Text:
     def positional(self) -> str:
         return _PARAMETER.sub("?", self.named)
 
+    @cached_property
+    def parameters(self) -> tuple[str, ...]:
+        """The parameters, each once."""
+        return tuple(dict.fromkeys(self.columns))
+
+    @cached_property
+    def numbered(self) -> str:
+        """With $1, $2 … in the order of `parameters`."""
+        return _PARAMETER.sub(lambda found: f"${self.parameters.index(found[1]) + 1}", self.named)
+
+
+@dataclass(frozen=True)
+class Migration:
+    """One step of the schema. The number and the name are the same in every engine."""
+
+    version: int
+    name: str
+    text: str
+
 
 def read(folder: str) -> Traversable:
     return files("postroom._stores.sql").joinpath(folder)
@@ -68,9 +89,9 @@ def parse(text: str) -> dict[str, str]:
     return {name: _COMMENT.sub("", body).strip() for name, body in zip(parts[1::2], parts[2::2], strict=True)}
 
 
-def rename(text: str, prefix: str) -> str:
-    """Give the tables another prefix. The files stay plain SQL, since they use the default one."""
-    return text if prefix == DEFAULT_PREFIX else _OUR_NAME.sub(rf"{prefix}\1", text)
+def with_prefix(prefix: str) -> Callable[[str], str]:
+    """Gives the tables another prefix. The files stay plain SQL, since they use the default one."""
+    return lambda text: text if prefix == DEFAULT_PREFIX else OUR_NAME.sub(rf"{prefix}\1", text)
 
 
 def check_prefix(prefix: object) -> str:
@@ -84,8 +105,17 @@ def check_prefix(prefix: object) -> str:
     return prefix
 
 
-def load(engine_folder: str, prefix: str) -> dict[str, Text]:
-    """The common statements, overridden by the engine's."""
+def load(engine_folder: str, rename: Callable[[str], str]) -> dict[str, Text]:
+    """The common statements, overridden by the engine's, with the names that tables have here."""
     common = read("common.sql").read_text("utf-8")
     own = read(f"{engine_folder}/statements.sql").read_text("utf-8")
-    return {name: Text(rename(text, prefix)) for name, text in {**parse(common), **parse(own)}.items()}
+    return {name: Text(rename(text)) for name, text in {**parse(common), **parse(own)}.items()}
+
+
+def load_migrations(engine_folder: str, rename: Callable[[str], str]) -> tuple[Migration, ...]:
+    found = []
+    for file in sorted(read(f"{engine_folder}/migrations").iterdir(), key=lambda file: file.name):
+        if file.name.endswith(".sql"):
+            number, _, name = file.name.removesuffix(".sql").partition("_")
+            found.append(Migration(int(number), name, rename(file.read_text("utf-8"))))
+    return tuple(found)

@@ -11,7 +11,6 @@ from postroom._kernel.program import Async, Program, Sync, call, verb
 from postroom._stores.coalesced import Coalescer
 from postroom._stores.sql.drivers.base import Driver
 from postroom._stores.sql.keys import KeyPrograms
-from postroom._stores.sql.queue import QueuePrograms
 from postroom._stores.sql.schema import SchemaPrograms
 from postroom.spi import (
     Ask,
@@ -44,7 +43,7 @@ class SqlVerbs:
         self._deploy_schema = deploy_schema
         self._schema_is_fine = False
         self._schema = SchemaPrograms(driver.engine)
-        self._queue = QueuePrograms(driver.engine)
+        self._queue = driver.engine.queue
         self._keys = KeyPrograms(self._queue)
 
     def _ready(self, tx: Any) -> Program[None]:
@@ -66,7 +65,8 @@ class SqlVerbs:
 
     @verb
     def _put(self, box: Box, drafts: Sequence[Draft], *, tx: Any = None) -> Program[list[Receipt]]:
-        return (yield from self._transact(self._queue.put, box, drafts, tx=tx))
+        put = partial(self._queue.put, joined=tx is not None)
+        return (yield from self._transact(put, box, drafts, tx=tx))
 
     @verb
     def claim(self, box: Box, ask: Ask, *, tx: Any = None) -> Program[list[StoredMessage]]:

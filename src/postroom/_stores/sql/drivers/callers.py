@@ -1,49 +1,88 @@
 """The caller's transaction: from whatever was passed as `tx` to the driver's connection below it, or a refusal.
 
-SQLAlchemy's handles are recognised without importing SQLAlchemy: whoever passes one has imported it.
+SQLAlchemy's and Django's handles are recognised without importing either: whoever passes one has imported it.
 """
 
 from __future__ import annotations
 
 import sys
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any, Literal, Protocol
 
 from postroom._kernel.program import Program, call
-from postroom.errors import TransactionRefused
+from postroom.errors import refuse
 
 Colour = Literal["sync", "async"]
 
-
-def refuse(why: str) -> TransactionRefused:
-    return TransactionRefused(f"this tx cannot carry the write: {why}")
-
-
-def open_connection(tx: Any, *, kind: str, driver: type, colour: Colour) -> Program[Any]:
-    """The driver's connection below `tx`, which is in a transaction, of this kind of database and of this colour."""
-    connection = tx
-    if _is_sqlalchemy(tx):
-        connection = yield from _below_sqlalchemy(tx, kind, colour)
-    elif isinstance(tx, driver) and not tx.in_transaction:  # type: ignore[attr-defined]
-        raise refuse('it has no open transaction: begin one first, for instance with execute("BEGIN")')
-    if not isinstance(connection, driver):
-        raise refuse(_what_it_is(connection, driver, kind, colour))
-    return connection
+_DRIVERS = {
+    "sqlite3.Connection": ("sqlite", "sync"),
+    "aiosqlite.Connection": ("sqlite", "async"),
+    "psycopg.Connection": ("postgresql", "sync"),
+    "psycopg.AsyncConnection": ("postgresql", "async"),
+    "asyncpg.Connection": ("postgresql", "async"),
+    "asyncpg.PoolConnectionProxy": ("postgresql", "async"),
+}
 
 
-def _what_it_is(connection: Any, driver: type, kind: str, colour: Colour) -> str:
-    ours = f"{driver.__module__.partition('.')[0]}.{driver.__name__}"
+class Wire(Protocol):
+    """One driver's connections, as far as a caller may pass them."""
+
+    @property
+    def name(self) -> str:
+        """What its connection is called."""
+
+    def is_mine(self, connection: Any) -> bool: ...
+
+    def trouble(self, connection: Any) -> str | None:
+        """Why a connection that the caller passed cannot carry a write, if so."""
+
+    def begun(self, connection: Any) -> bool:
+        """Whether a transaction is open below, or will be by the first statement."""
+
+
+def open_connection(tx: Any, *, kind: str, colour: Colour, wires: Sequence[Wire]) -> Program[tuple[Any, Any]]:
+    """The driver's connection below `tx`, in a transaction of this kind of database and of this colour, and its wire."""
+    if _is_of(tx, "sqlalchemy"):
+        connection = yield from _below_sqlalchemy(tx, kind, colour, wires)
+    elif _is_of(tx, "django"):
+        connection = _below_django(tx, kind, colour)
+    else:
+        connection = tx
+    wire = next((wire for wire in wires if wire.is_mine(connection)), None)
+    if wire is None:
+        raise refuse(_what_it_is(connection, kind, colour, wires))
+    trouble = wire.trouble(connection) if connection is tx else None
+    if trouble is not None:
+        raise refuse(trouble)
+    return connection, wire
+
+
+def _is_of(tx: Any, package: str) -> bool:
+    return any(base.__module__.partition(".")[0] == package for base in type(tx).__mro__)
+
+
+def _what_it_is(connection: Any, kind: str, colour: Colour, wires: Sequence[Wire]) -> str:
     theirs = f"{type(connection).__module__.partition('.')[0]}.{type(connection).__name__}"
     other = "async code: use postroom.Postroom" if colour == "sync" else "sync code: use postroom.sync.Postroom"
-    if theirs in {"sqlite3.Connection", "aiosqlite.Connection"} and kind == "sqlite":
+    if _DRIVERS.get(theirs, (kind, colour))[0] == kind and _DRIVERS.get(theirs, (kind, colour))[1] != colour:
         return f"a {theirs} is for {other}"
-    return f"it is a {theirs}; this store takes a {ours} or a SQLAlchemy connection or session on {kind}"
+    ours = " or ".join(f"a {wire.name}" for wire in wires)
+    return f"it is a {theirs}; this store takes {ours}, or a SQLAlchemy connection or session on {kind}"
 
 
-def _is_sqlalchemy(tx: Any) -> bool:
-    return any(base.__module__.startswith("sqlalchemy.") for base in type(tx).__mro__)
+def _below_django(tx: Any, kind: str, colour: Colour) -> Any:
+    if not hasattr(tx, "in_atomic_block"):
+        raise refuse(f"it is Django's {type(tx).__name__}: pass django.db.connection")
+    if colour == "async":
+        raise refuse("Django's connection is for sync code: use postroom.sync.Postroom")
+    if tx.vendor != kind:
+        raise refuse(f"it is on {tx.vendor}, this store is on {kind}")
+    if not tx.in_atomic_block:
+        raise refuse("Django's connection has no open transaction: use `with transaction.atomic():` around the change")
+    return tx.connection
 
 
-def _below_sqlalchemy(tx: Any, kind: str, colour: Colour) -> Program[Any]:
+def _below_sqlalchemy(tx: Any, kind: str, colour: Colour, wires: Sequence[Wire]) -> Program[Any]:
     handle = _Handle(tx)
     if handle.colour is None:
         raise refuse(f"it is a SQLAlchemy {type(tx).__name__}: pass a connection or a session")
@@ -58,6 +97,16 @@ def _below_sqlalchemy(tx: Any, kind: str, colour: Colour) -> Program[Any]:
         connection = yield call(handle.handle.connection)
     if connection.dialect.name != kind:
         raise refuse(f"it is on {connection.dialect.name}, this store is on {kind}")
+    raw = yield from _raw(connection, colour)
+    if any(wire.is_mine(raw) and not wire.begun(raw) for wire in wires):
+        # SQLAlchemy has begun, but some of its drivers wait for the first statement of theirs to do so.
+        yield call(connection.exec_driver_sql, "SELECT 1")
+        if any(wire.is_mine(raw) and not wire.begun(raw) for wire in wires):
+            raise refuse("its isolation level is AUTOCOMMIT, so that nothing could be rolled back")
+    return raw
+
+
+def _raw(connection: Any, colour: Colour) -> Program[Any]:
     if colour == "async":
         raw = yield call(connection.get_raw_connection)
         return raw.driver_connection

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from postroom._kernel.clock import Clock, SystemClock, to_microseconds
 from postroom._kernel.program import Async, Program, Sync, call, run, verb
-from postroom._stores.sql.drivers.callers import open_connection, refuse
+from postroom._stores.sql.drivers.callers import open_connection
 from postroom._stores.sql.engines.sqlite.engine import SqliteEngine
 from postroom._stores.sql.statements import Many, Script, Statement
-from postroom.errors import ArgumentValueError, ExtraMissing, RoomClosed
+from postroom.errors import ArgumentValueError, ExtraMissing, RoomClosed, refuse
 
 if TYPE_CHECKING:
     import aiosqlite
@@ -56,8 +56,8 @@ class Execution:
         text = self._statements[step.name]
         rows = step.rows
         if text.columns != step.columns:
-            pick = itemgetter(*map(step.columns.index, text.columns))
-            rows = [pick(row) for row in rows]
+            pick = itemgetter(*map((*step.columns, "now").index, text.columns))
+            rows = [pick((*row, self._now)) for row in rows] if len(text.columns) > 1 else [(pick(row),) for row in rows]
         self._cursor.executemany(text.positional, rows)
         return self._cursor.rowcount
 
@@ -194,6 +194,32 @@ class SqliteVerbs:
             raise RoomClosed
 
 
+class _Sqlite3Wire:
+    """The connections that a caller may pass to sync code."""
+
+    name = "sqlite3.Connection"
+
+    def is_mine(self, connection: Any) -> bool:
+        return isinstance(connection, sqlite3.Connection)
+
+    def trouble(self, connection: Any) -> str | None:
+        if not connection.in_transaction:
+            return 'it has no open transaction: begin one first, for instance with execute("BEGIN")'
+        return None
+
+    def begun(self, _connection: Any) -> bool:
+        return True  # otherwise `in_callers_transaction` begins
+
+
+class _AiosqliteWire(_Sqlite3Wire):
+    """The connections that a caller may pass to async code."""
+
+    name = "aiosqlite.Connection"
+
+    def is_mine(self, connection: Any) -> bool:
+        return isinstance(connection, _import_aiosqlite().Connection)
+
+
 _inside: ContextVar[SqliteVerbs | None] = ContextVar("postroom_inside", default=None)
 """The driver whose transaction this task has open."""
 
@@ -227,7 +253,7 @@ class Sqlite3Driver(SqliteVerbs, Sync):
     def transact(self, program: Callable[[], Program[Any]], *, tx: Any = None, write: bool = True) -> Program[Any]:
         self._check_open()
         if tx is not None:
-            connection = yield from open_connection(tx, kind="sqlite", driver=sqlite3.Connection, colour="sync")
+            connection, _ = yield from open_connection(tx, kind="sqlite", colour="sync", wires=[_Sqlite3Wire()])
             return self._run_on(connection, program, callers=True, write=write)
         with self._lock:
             return self._run_on(self._own(), program, callers=False, write=write)
@@ -283,8 +309,7 @@ class AiosqliteDriver(SqliteVerbs, Async):
         if tx is None:
             connection = yield from self._own(write=write or self.path == MEMORY)
         else:
-            driver = _import_aiosqlite().Connection
-            connection = yield from open_connection(tx, kind="sqlite", driver=driver, colour="async")
+            connection, _ = yield from open_connection(tx, kind="sqlite", colour="async", wires=[_AiosqliteWire()])
         return (yield call(self._visit, connection, program, callers=tx is not None, write=write))
 
     async def _visit(

@@ -3,20 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Protocol
+from uuid import UUID
 
-from postroom._stores.sql.statements import Text
-
-
-@dataclass(frozen=True)
-class Migration:
-    """One step of the schema. The number and the name are the same in every engine."""
-
-    version: int
-    name: str
-    text: str
+from postroom._stores.sql.statements import Migration, Text
 
 
 class Engine(Protocol):
@@ -30,6 +21,12 @@ class Engine(Protocol):
     def statements(self) -> Mapping[str, Text]: ...
     @property
     def migrations(self) -> tuple[Migration, ...]: ...
+    @property
+    def preamble(self) -> tuple[str, ...]:
+        """What comes before the first migration, such as the making of a schema."""
+
+    def rename(self, text: str) -> str:
+        """Text of ours, with the names that the tables have in this database."""
 
     def time(self, moment: datetime | None) -> Any:
         """A moment as the engine stores it; moments so stored can be compared and added to durations."""
@@ -42,8 +39,20 @@ class Engine(Protocol):
     def array(self, values: list[Any]) -> Any:
         """A list as a parameter."""
 
-    def pairs(self, values: Mapping[int, int]) -> Any:
-        """Pairs of numbers as a parameter."""
+    def content(self, payload: str | bytes) -> Any:
+        """A payload as the engine stores it."""
+
+    def payload(self, stored: Any, format_: str) -> str | bytes:
+        """A payload as it was given; the inverse of `content`."""
+
+    def claims(self, fences: Mapping[int, int]) -> dict[str, Any]:
+        """Ids with their fences, in id order, as parameters."""
+
+    def token(self, owner: UUID) -> Any:
+        """An owner as the engine stores it."""
+
+    def owner(self, stored: Any) -> UUID:
+        """An owner as we use it; the inverse of `token`."""
 
     def split(self, script: str) -> list[str]:
         """The single statements of a migration."""

@@ -7,10 +7,11 @@ import sqlite3
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 from postroom._kernel.clock import from_microseconds, to_microseconds
-from postroom._stores.sql.engines.base import Migration
-from postroom._stores.sql.statements import DEFAULT_PREFIX, load, read, rename
+from postroom._stores.sql.queue import QueuePrograms
+from postroom._stores.sql.statements import DEFAULT_PREFIX, load, load_migrations, with_prefix
 
 FOLDER = "engines/sqlite"
 _MICROSECOND = timedelta(microseconds=1)
@@ -20,19 +21,14 @@ class SqliteEngine:
     """SQLite 3.35 and later, for RETURNING."""
 
     name = "sqlite"
+    preamble = ()
 
     def __init__(self, prefix: str = DEFAULT_PREFIX) -> None:
         self.prefix = prefix
-        self.statements = load(FOLDER, prefix)
-        self.migrations = tuple(self._read_migrations())
-
-    def _read_migrations(self) -> list[Migration]:
-        found = []
-        for file in sorted(read(f"{FOLDER}/migrations").iterdir(), key=lambda file: file.name):
-            if file.name.endswith(".sql"):
-                number, _, name = file.name.removesuffix(".sql").partition("_")
-                found.append(Migration(int(number), name, rename(file.read_text("utf-8"), self.prefix)))
-        return found
+        self.rename = with_prefix(prefix)
+        self.statements = load(FOLDER, self.rename)
+        self.migrations = load_migrations(FOLDER, self.rename)
+        self.queue = QueuePrograms(self)
 
     def time(self, moment: datetime | None) -> int | None:
         return None if moment is None else to_microseconds(moment)
@@ -46,8 +42,20 @@ class SqliteEngine:
     def array(self, values: list[Any]) -> str:
         return json.dumps(values)
 
-    def pairs(self, values: Mapping[int, int]) -> str:
-        return json.dumps(values)  # an object: its keys and values need no extraction
+    def content(self, payload: str | bytes) -> str | bytes:
+        return payload
+
+    def payload(self, stored: Any, format_: str) -> str | bytes:
+        return stored
+
+    def claims(self, fences: Mapping[int, int]) -> dict[str, Any]:
+        return {"claims": json.dumps(fences)}  # an object: its keys and values need no extraction
+
+    def token(self, owner: UUID) -> str:
+        return str(owner)
+
+    def owner(self, stored: Any) -> UUID:
+        return UUID(stored)
 
     def split(self, script: str) -> list[str]:
         statements, current = [], ""

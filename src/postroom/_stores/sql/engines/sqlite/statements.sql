@@ -6,6 +6,10 @@ SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'postroom_schema'
 -- name: schema_version
 SELECT coalesce(max(version), 0) FROM postroom_schema
 
+-- name: lock_schema
+-- BEGIN IMMEDIATE has the only lock there is.
+SELECT 1
+
 -- name: moment
 -- SQLite runs in this process: its clock is ours, and a finer one than julianday('now').
 SELECT :now
@@ -67,16 +71,89 @@ SELECT DISTINCT q.group_id FROM json_each(:groups) g
   CROSS JOIN postroom_queue q ON q.box = :box AND q.group_id = g.value
  WHERE NOT (q.state = 1 AND q.fence = 0 AND q.available_at IS NOT NULL AND q.available_at > :now)
 
--- name: group_is_held
--- Without statistics SQLite prefers the ready index, and would look at every claim of the box.
-SELECT 1 FROM postroom_queue INDEXED BY postroom_queue_held
- WHERE box = :box AND group_id = :group_id AND state = 2 AND available_at > :now
- LIMIT 1
+-- name: hints
+-- Rows of a FIFO box whose time has come. SQLite has one writer at a time: no other claim is at a group.
+SELECT h.id, h.group_id, h.expires, h.deliveries, 1
+  FROM (SELECT * FROM (
+          SELECT id, group_id, expires, deliveries, available_at FROM postroom_queue
+           WHERE box = :box AND state = 2 AND available_at <= :now AND id NOT IN (SELECT value FROM json_each(:seen))
+             AND (:topics IS NULL
+                  OR (SELECT topic FROM postroom_message m WHERE m.id = postroom_queue.id)
+                     IN (SELECT value FROM json_each(:topics)))
+           ORDER BY available_at, id LIMIT :limit)
+        UNION ALL
+        SELECT * FROM (
+          SELECT id, group_id, expires, deliveries, available_at FROM postroom_queue
+           WHERE box = :box AND state = 1 AND available_at <= :now AND id NOT IN (SELECT value FROM json_each(:seen))
+             AND (:topics IS NULL
+                  OR (SELECT topic FROM postroom_message m WHERE m.id = postroom_queue.id)
+                     IN (SELECT value FROM json_each(:topics)))
+           ORDER BY available_at, id LIMIT :limit)) h
+ ORDER BY h.available_at, h.id
+ LIMIT :limit
+
+-- name: lines
+-- Groups from their fronts; of a group that is held, only who holds it. SQLite reads the index of a line as far as the
+-- limit says, and for as many groups.
+SELECT g.value, NULL, q.id, q.state, q.available_at, q.fence, q.expires, q.deliveries, m.topic
+  FROM json_each(:groups) g
+  CROSS JOIN postroom_queue q ON q.id IN (
+        SELECT l.id FROM postroom_queue l
+         WHERE l.box = :box AND l.group_id = g.value
+           AND NOT (l.state = 1 AND l.fence = 0 AND l.available_at IS NOT NULL AND l.available_at > :now)
+         ORDER BY l.id LIMIT :limit)
+  CROSS JOIN postroom_message m ON m.id = q.id
+ WHERE NOT EXISTS (SELECT 1 FROM postroom_queue h INDEXED BY postroom_queue_held
+                    WHERE h.box = :box AND h.group_id = g.value AND h.state = 2 AND h.available_at > :now)
+UNION ALL
+SELECT g.value,
+       (SELECT h.id FROM postroom_queue h INDEXED BY postroom_queue_held
+         WHERE h.box = :box AND h.group_id = g.value AND h.state = 2 AND h.available_at > :now LIMIT 1) AS holder,
+       0, 0, NULL, 0, NULL, 0, ''
+  FROM json_each(:groups) g
+ WHERE holder IS NOT NULL
+ ORDER BY 1, 3
+
+-- name: lock_dead
+SELECT q.id FROM json_each(:ids) i CROSS JOIN postroom_queue q ON q.id = i.value WHERE q.state = 4
+
+-- name: listed
+SELECT w.* FROM json_each(:ids) i CROSS JOIN postroom_work w ON w.id = i.value ORDER BY i.key
+
+-- name: sleep
+-- Not its turn: it waits until whoever stands ahead moves on.
+UPDATE postroom_queue SET state = 1, owner = NULL, available_at = NULL WHERE id = :id AND state IN (1, 2)
 
 -- name: end_batch
--- As above.
+-- What is not a success ends the batch of its group: whoever stands behind is given back uncounted. Without statistics
+-- SQLite prefers the ready index, and would look at every claim of the box.
 UPDATE postroom_queue INDEXED BY postroom_queue_held SET state = 1, owner = NULL, available_at = NULL
  WHERE box = :box AND group_id = :group_id AND id > :id AND state = 2
+
+-- name: promote
+-- The first of each line, if it waits only for its turn.
+UPDATE postroom_queue SET available_at = :now
+ WHERE id IN (SELECT (SELECT q.id FROM postroom_queue q
+                       WHERE q.box = :box AND q.group_id = g.value
+                         AND NOT (q.state = 1 AND q.fence = 0 AND q.available_at IS NOT NULL AND q.available_at > :now)
+                       ORDER BY q.id
+                       LIMIT 1)
+                FROM json_each(:groups) g)
+   AND state = 1 AND available_at IS NULL
+
+-- name: hold
+-- Claims that still hold.
+SELECT q.id, q.attempt, q.group_id, q.stale
+  FROM json_each(:claims) c
+  CROSS JOIN postroom_queue q ON q.id = CAST(c.key AS INTEGER) AND q.fence = c.value
+ WHERE q.box = :box AND q.owner = :owner AND q.state = 2
+
+-- name: renew
+UPDATE postroom_queue SET available_at = :until
+ WHERE box = :box AND owner = :owner AND state = 2
+   AND id IN (SELECT CAST(c.key AS INTEGER) FROM json_each(:claims) c
+               WHERE c.value = postroom_queue.fence AND CAST(c.key AS INTEGER) = postroom_queue.id)
+RETURNING id
 
 -- name: complete
 INSERT INTO postroom_ledger (id, box, completed_at, completed_by, ending, attempt, deliveries, last_error)

@@ -4,32 +4,61 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from postroom._kernel.clock import Clock
 from postroom._kernel.observer import Observer
 from postroom._kernel.retry import StorageRetry
+from postroom._stores.sql.statements import DEFAULT_PREFIX, check_prefix
 from postroom.errors import ArgumentTypeError, ArgumentValueError
 
 Colour = Literal["sync", "async"]
 ENVIRONMENT = "POSTROOM_URL"
 
 
-def open_store(
-    url: str | None,
-    *,
-    colour: Colour,
-    prefix: str = "postroom_",
-    deploy_schema: bool = False,
-    clock: Clock | None = None,
-) -> Any:
+@dataclass(frozen=True, slots=True)
+class StoreOptions:
+    """What can be said of a store, beside its URL."""
+
+    colour: Colour
+    prefix: str = DEFAULT_PREFIX
+    schema: str | None = None
+    pool: Any = None
+    notify: bool = True
+    deploy_schema: bool = False
+    clock: Clock | None = None
+
+    def check(self) -> None:
+        check_prefix(self.prefix)
+        if not isinstance(self.notify, bool):
+            raise ArgumentTypeError(f"notify must be a bool, not {type(self.notify).__name__}")
+
+    def refuse(self, scheme: str, *names: str) -> None:
+        """Raise where an option was given that means nothing to this kind of store."""
+        for name in names:
+            if getattr(self, name) is not None:
+                raise ArgumentValueError(f"{scheme} knows no {name}: leave it out")
+
+
+def open_store(url: str | None, *, colour: Colour, **given: Any) -> Any:
     """A store for a URL. Nothing is opened until its first verb."""
     scheme, rest = _split(_given(url))
+    options = StoreOptions(colour, **given)
+    options.check()
     if scheme == "sqlite":
-        return _sqlite(rest, colour, prefix, clock, deploy_schema=deploy_schema)
+        from postroom._connect.sqlite import open_sqlite
+
+        return open_sqlite(rest, options)
+    if scheme.partition("+")[0] in {"postgresql", "postgres"}:
+        from postroom._connect.postgres import open_postgres
+
+        return open_postgres(scheme, rest, options)
     if scheme == "memory":
-        return _memory(rest, colour, clock)
-    raise ArgumentValueError(f"there is no store for {scheme}://; this version has sqlite:/// and memory://")
+        return _memory(rest, options)
+    raise ArgumentValueError(
+        f"there is no store for {scheme}://; this version has sqlite:///, postgresql:// and memory://"
+    )
 
 
 def observe(store: Any, observers: Sequence[Observer], retry: StorageRetry, colour: Colour) -> Any:
@@ -57,28 +86,10 @@ def _split(url: str) -> tuple[str, str]:
     return scheme, rest
 
 
-def _memory(rest: str, colour: Colour, clock: Clock | None) -> Any:
+def _memory(rest: str, options: StoreOptions) -> Any:
     from postroom._stores.memory import MemoryStore, SyncMemoryStore
 
     if rest:
         raise ArgumentValueError("memory:// takes nothing after it: each room has a memory of its own")
-    return MemoryStore(clock=clock) if colour == "async" else SyncMemoryStore(clock=clock)
-
-
-def _sqlite(rest: str, colour: Colour, prefix: str, clock: Clock | None, *, deploy_schema: bool) -> Any:
-    from postroom._stores.sql.drivers.sqlite import MEMORY, AiosqliteDriver, Sqlite3Driver
-    from postroom._stores.sql.engines.sqlite.engine import SqliteEngine
-    from postroom._stores.sql.statements import check_prefix
-    from postroom._stores.sql.store import SqlStore, SyncSqlStore
-
-    if not rest.startswith("/") or rest == "/":
-        raise ArgumentValueError(
-            "a SQLite URL has three slashes and a path: sqlite:///shop.db beside you, sqlite:////srv/shop.db anywhere"
-        )
-    if "?" in rest:
-        raise ArgumentValueError("a SQLite URL takes no parameters after ?")
-    path, engine = rest[1:], SqliteEngine(check_prefix(prefix))
-    durable = path != MEMORY
-    if colour == "async":
-        return SqlStore(AiosqliteDriver(path, engine=engine, clock=clock), deploy_schema=deploy_schema, durable=durable)
-    return SyncSqlStore(Sqlite3Driver(path, engine=engine, clock=clock), deploy_schema=deploy_schema, durable=durable)
+    options.refuse("memory://", "schema", "pool")
+    return MemoryStore(clock=options.clock) if options.colour == "async" else SyncMemoryStore(clock=options.clock)

@@ -1,0 +1,1 @@
+"""Postroom on PostgreSQL beside its peers and a raw loop: `python -m benchmarks.postgres`."""

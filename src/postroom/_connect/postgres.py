@@ -1,0 +1,126 @@
+"""From a PostgreSQL URL to a store: which driver, whose connections, and what may be expected of them."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+from postroom._connect import StoreOptions
+from postroom._stores.sql.drivers.asyncpg import AsyncpgPool, AsyncpgWire
+from postroom._stores.sql.drivers.pools import Pool, PoolSettings, SqlalchemyPool, SyncSqlalchemyPool
+from postroom._stores.sql.drivers.postgres import FOR_HANDLERS, PostgresDriver, SyncPostgresDriver
+from postroom._stores.sql.drivers.psycopg import PsycopgPool, PsycopgWire, SyncPsycopgPool, SyncPsycopgWire
+from postroom._stores.sql.engines.postgres.engine import PostgresEngine
+from postroom._stores.sql.store import SqlStore, SyncSqlStore
+from postroom.errors import ArgumentTypeError, ArgumentValueError
+
+DRIVERS = {"async": ("asyncpg", "psycopg"), "sync": ("psycopg",)}
+POOL_SIZE = 10
+
+# A queue is full one moment and empty the next, and statistics are always of another moment. For these statements an
+# index is the right way in any case; and none is so long that compiling it would pay.
+SERVER_SETTINGS = {
+    "application_name": "postroom",
+    "enable_seqscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "jit": "off",
+    "timezone": "UTC",
+}
+
+
+def open_postgres(scheme: str, rest: str, options: StoreOptions) -> Any:
+    driver = _driver(scheme.partition("+")[2], options)
+    place, settings = _settings(rest)
+    pool = _pool(driver, settings, options)
+    engine = PostgresEngine(
+        options.prefix,
+        schema=options.schema,
+        own_clock=options.clock is not None,
+        notifies=options.notify and not settings.pgbouncer,
+    )
+    is_async = options.colour == "async"
+    made: Any = (PostgresDriver if is_async else SyncPostgresDriver)(
+        pool,
+        engine,
+        name=f"postgresql:{place}",
+        wires=(AsyncpgWire(), PsycopgWire()) if is_async else (SyncPsycopgWire(),),
+        clock=options.clock,
+        explicit=settings.pgbouncer,
+        handlers=None if options.pool is not None else settings.size - FOR_HANDLERS,
+    )
+    store: Any = SqlStore if is_async else SyncSqlStore
+    return store(made, deploy_schema=options.deploy_schema)
+
+
+def _driver(asked: str, options: StoreOptions) -> str:
+    drivers = DRIVERS[options.colour]
+    if asked and asked not in drivers:
+        known = " or ".join(f"postgresql+{name}://" for name in drivers)
+        raise ArgumentValueError(f"{options.colour} code has no driver {asked!r} for PostgreSQL: use {known}")
+    installed = [name for name in drivers if importlib.util.find_spec(name)]
+    return asked or next(iter(installed), drivers[0])
+
+
+def _settings(rest: str) -> tuple[str, PoolSettings]:
+    """What comes after the scheme, for the driver; and where that is, without credentials."""
+    path, _, query = rest.partition("?")
+    parameters = dict(parse_qsl(query, keep_blank_values=True))
+    pgbouncer = _flag("pgbouncer", parameters.pop("pgbouncer", "false"))
+    size = _size(parameters.pop("pool_size", str(POOL_SIZE)))
+    hosts = path.partition("/")[0].rpartition("@")[2]
+    place = f"{hosts or parameters.get('host', '')}/{path.partition('/')[2]}"
+    url = f"postgresql://{path}" + (f"?{urlencode(parameters)}" if parameters else "")
+    return place, PoolSettings(
+        url,
+        size=size,
+        pgbouncer=pgbouncer,
+        several_hosts="," in hosts and "target_session_attrs" not in parameters,
+        server_settings={} if pgbouncer else SERVER_SETTINGS,
+    )
+
+
+def _flag(name: str, value: str) -> bool:
+    if value.lower() not in {"true", "false", "1", "0"}:
+        raise ArgumentValueError(f"{name} in a URL is true or false")
+    return value.lower() in {"true", "1"}
+
+
+def _size(value: str) -> int:
+    if not value.isdecimal() or not FOR_HANDLERS < int(value) <= 1000:
+        raise ArgumentValueError(f"pool_size in a URL is a number from {FOR_HANDLERS + 1} to 1000")
+    return int(value)
+
+
+def _pool(driver: str, settings: PoolSettings, options: StoreOptions) -> Pool:
+    given = options.pool
+    if given is None:
+        own: Any = {"asyncpg": AsyncpgPool, "psycopg": PsycopgPool if options.colour == "async" else SyncPsycopgPool}
+        return own[driver](settings)  # type: ignore[no-any-return]
+    name = f"{type(given).__module__.partition('.')[0]}.{type(given).__name__}"
+    kinds: dict[tuple[str, str], Any] = {
+        ("asyncpg.Pool", "async"): lambda: AsyncpgPool(settings, given),
+        ("psycopg_pool.AsyncConnectionPool", "async"): lambda: PsycopgPool(settings, given),
+        ("psycopg_pool.ConnectionPool", "sync"): lambda: SyncPsycopgPool(settings, given),
+        ("sqlalchemy.AsyncEngine", "async"): lambda: SqlalchemyPool(given, _wire(given, "async")),
+        ("sqlalchemy.Engine", "sync"): lambda: SyncSqlalchemyPool(given, _wire(given, "sync")),
+    }
+    make = kinds.get((name, options.colour))
+    if make is None:
+        known = ", ".join(kind for kind, colour in kinds if colour == options.colour)
+        raise ArgumentTypeError(f"pool is a {name}; {options.colour} code takes one of: {known}")
+    return make()  # type: ignore[no-any-return]
+
+
+def _wire(engine: Any, colour: str) -> Any:
+    if engine.dialect.name != "postgresql":
+        raise ArgumentValueError(f"this SQLAlchemy engine is on {engine.dialect.name}, not on PostgreSQL")
+    wires = {("async", "asyncpg"): AsyncpgWire, ("async", "psycopg"): PsycopgWire, ("sync", "psycopg"): SyncPsycopgWire}
+    wire = wires.get((colour, engine.dialect.driver))
+    if wire is None:
+        raise ArgumentValueError(
+            f"this SQLAlchemy engine uses {engine.dialect.driver}: make it with postgresql+asyncpg:// or "
+            "postgresql+psycopg://"
+        )
+    return wire()

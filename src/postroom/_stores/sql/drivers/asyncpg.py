@@ -1,0 +1,131 @@
+"""asyncpg: how a statement is run on its connections, and where they come from."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from postroom._stores.sql.drivers.pools import Lease, PoolSettings
+from postroom.errors import ExtraMissing
+
+
+class AsyncpgWire:
+    """Runs statements on an asyncpg connection, a pool's proxy included."""
+
+    name = "asyncpg.Connection"
+
+    def is_mine(self, connection: Any) -> bool:
+        return any(base.__module__.partition(".")[0] == "asyncpg" for base in type(connection).__mro__)
+
+    def trouble(self, connection: Any) -> str | None:
+        """Why this connection cannot carry a write, if so."""
+        if not connection.is_in_transaction():
+            return "it has no open transaction: use `async with connection.transaction():` around the change"
+        return None
+
+    def begun(self, connection: Any) -> bool:
+        return bool(connection.is_in_transaction())
+
+    async def fetch(self, connection: Any, text: str, parameters: Sequence[Any]) -> Sequence[Any]:
+        rows: Sequence[Any] = await connection.fetch(text, *parameters)
+        return rows
+
+    async def execute(self, connection: Any, text: str) -> None:
+        """One statement without parameters or rows."""
+        await connection.execute(text)
+
+    async def listen(
+        self, connection: Any, channel: str, heard: Callable[[str], None], lost: Callable[[], None]
+    ) -> Callable[[], Awaitable[None]]:
+        """Call `heard` for every notification, and `lost` if the connection ends; answers how to stop."""
+
+        def hear(_connection: Any, _pid: int, _channel: str, payload: str) -> None:
+            heard(payload)
+
+        def lose(_connection: Any) -> None:
+            lost()
+
+        connection.add_termination_listener(lose)
+        await connection.add_listener(channel, hear)
+
+        async def stop() -> None:
+            connection.remove_termination_listener(lose)
+
+        return stop
+
+
+class AsyncpgPool:
+    """Connections of asyncpg: of a pool of our own, or of the user's."""
+
+    wire = AsyncpgWire()
+
+    def __init__(self, settings: PoolSettings, pool: Any = None) -> None:
+        self._settings = settings
+        self._theirs = pool
+        self._pool: Any = pool
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def acquire(self) -> Lease:
+        if self._theirs is None:
+            await self._open()
+        connection = await self._pool.acquire()
+        return Lease(connection, connection)
+
+    async def release(self, lease: Lease, *, broken: bool = False) -> None:
+        if broken:
+            lease.connection.terminate()
+        await self._pool.release(lease.connection)
+
+    async def begin(self, lease: Lease) -> None:
+        lease.transaction = lease.connection.transaction()  # not by hand: then a handler could not nest its own
+        await lease.transaction.start()
+
+    async def commit(self, lease: Lease) -> None:
+        await lease.transaction.commit()
+
+    async def rollback(self, lease: Lease) -> None:
+        await lease.transaction.rollback()
+
+    async def _open(self) -> None:
+        """A pool of this event loop: the connections of an earlier one are of no use."""
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            self._pool, self._loop = self._make(), loop
+        await self._pool  # opens it once, whoever comes first
+
+    def _make(self) -> Any:
+        asyncpg = import_asyncpg()
+
+        class Connection(asyncpg.Connection):  # type: ignore[misc, name-defined]
+            """Our statements leave nothing behind that would have to be reset, at the cost of another visit."""
+
+            def get_reset_query(self) -> str:
+                return ""
+
+        settings = self._settings
+        options: dict[str, Any] = {"statement_cache_size": 0} if settings.pgbouncer else {}
+        if settings.several_hosts:
+            options["target_session_attrs"] = "read-write"
+        return asyncpg.create_pool(
+            settings.url,
+            min_size=0,
+            max_size=settings.size,
+            connection_class=Connection,
+            server_settings=settings.server_settings,
+            timeout=settings.connect_seconds,
+            **options,
+        )
+
+    async def close(self) -> None:
+        if self._theirs is None and self._loop is asyncio.get_running_loop():
+            await self._pool.close()
+            self._pool = self._loop = None
+
+
+def import_asyncpg() -> Any:
+    try:
+        import asyncpg
+    except ImportError as error:
+        raise ExtraMissing("PostgreSQL from async code needs asyncpg: pip install 'postroom[postgres]'") from error
+    return asyncpg

@@ -1,0 +1,113 @@
+"""Where a driver's connections come from: a pool of its own, the user's pool, or the user's SQLAlchemy engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from postroom._kernel.program import Async, Program, Sync, call, verb
+
+
+@dataclass(frozen=True)
+class PoolSettings:
+    """How a pool of our own is made."""
+
+    url: str
+    size: int = 10
+    connect_seconds: float = 10.0
+    pgbouncer: bool = False
+    """Behind PgBouncer in transaction mode a session is not ours: nothing may be prepared, set or listened to."""
+    several_hosts: bool = False
+    """The URL names several hosts, and does not say which of them it wants: the one that can be written to."""
+    server_settings: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Lease:
+    """A connection, for as long as it is used."""
+
+    connection: Any
+    """The driver's."""
+    handle: Any
+    """What a transactional handler gets as `tx`: the same, or a SQLAlchemy connection on it."""
+    restore: bool = False
+    """Whether it was not in autocommit mode, and must not be when it goes back."""
+    transaction: Any = None
+
+
+class Pool(Protocol):
+    """The methods of an async driver's pool are coroutines."""
+
+    wire: Any
+
+    def acquire(self) -> Any: ...
+    def release(self, lease: Lease, *, broken: bool = False) -> Any: ...
+    def begin(self, lease: Lease) -> Any: ...
+    def commit(self, lease: Lease) -> Any: ...
+    def rollback(self, lease: Lease) -> Any: ...
+    def close(self) -> Any: ...
+
+
+class SqlalchemyPoolVerbs:
+    """The user's SQLAlchemy engine. Handlers get its connections, so that they can use the ORM on them."""
+
+    def __init__(self, engine: Any, wire: Any) -> None:
+        self._engine = engine
+        self.wire = wire
+
+    def _below(self, connection: Any) -> Program[Any]:
+        raise NotImplementedError
+
+    @verb
+    def acquire(self) -> Program[Lease]:
+        handle = yield call(self._engine.connect)
+        connection = yield from self._below(handle)
+        lease = Lease(connection, handle, restore=getattr(connection, "autocommit", True) is False)
+        if lease.restore:
+            yield call(connection.set_autocommit, True)
+        return lease
+
+    @verb
+    def release(self, lease: Lease, *, broken: bool = False) -> Program[None]:
+        if broken:
+            yield call(lease.handle.invalidate)
+        elif lease.restore:
+            yield call(lease.connection.set_autocommit, False)
+        yield call(lease.handle.close)
+
+    @verb
+    def begin(self, lease: Lease) -> Program[None]:
+        if lease.restore:  # SQLAlchemy begins in its own way
+            yield call(lease.connection.set_autocommit, False)
+            lease.restore = False
+        lease.transaction = yield call(lease.handle.begin)
+
+    @verb
+    def commit(self, lease: Lease) -> Program[None]:
+        yield call(lease.transaction.commit)
+
+    @verb
+    def rollback(self, lease: Lease) -> Program[None]:
+        yield call(lease.transaction.rollback)
+
+    @verb
+    def close(self) -> Program[None]:
+        """The engine is the user's."""
+        yield from ()
+
+
+class SqlalchemyPool(SqlalchemyPoolVerbs, Async):
+    """An AsyncEngine."""
+
+    def _below(self, connection: Any) -> Program[Any]:
+        raw = yield call(connection.get_raw_connection)
+        return raw.driver_connection
+
+
+class SyncSqlalchemyPool(SqlalchemyPoolVerbs, Sync):
+    """An Engine."""
+
+    def _below(self, connection: Any) -> Program[Any]:
+        yield from ()
+        return connection.connection.driver_connection

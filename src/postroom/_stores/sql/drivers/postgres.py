@@ -1,0 +1,222 @@
+"""PostgreSQL: programs in transactions of their own or of the caller, on whatever connections there are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+from postroom._kernel.clock import Clock
+from postroom._kernel.program import Async, Program, Sync, call, verb
+from postroom._stores.sql.drivers.callers import Colour, open_connection
+from postroom._stores.sql.drivers.pools import Lease, Pool
+from postroom._stores.sql.engines.postgres.engine import PostgresEngine
+from postroom._stores.sql.statements import Many, Script, Statement
+from postroom.errors import RoomClosed
+
+_PASSING = (
+    "08",  # the connection is gone, or was never there
+    "40001",  # serialization failure
+    "40P01",  # deadlock
+    "55P03",  # a lock was not to be had in time
+    "57P",  # the server is shutting down, or starting
+    "53300",  # too many connections
+    "25006",  # the server is a standby: after a failover, another host is the primary
+)
+_BROKEN = ("08", "57P", "25006")
+"""After these, a connection is of no use any more."""
+FOR_HANDLERS = 2
+"""So many connections of a pool of our own are kept for the verbs, when handlers have transactions open."""
+
+
+def sqlstate(error: BaseException) -> str | None:
+    return getattr(error, "sqlstate", None)
+
+
+def is_broken(error: BaseException) -> bool:
+    """Whether the connection, not only the statement, is lost."""
+    state = sqlstate(error)
+    if state is not None:
+        return state.startswith(_BROKEN)
+    return isinstance(error, OSError | asyncio.CancelledError) or _is_named(error, _LOST)
+
+
+_LOST = {"ConnectionDoesNotExistError", "InterfaceError", "OperationalError", "InternalClientError", "PoolTimeout"}
+
+
+def _is_named(error: BaseException, names: set[str]) -> bool:
+    """Told by name: of two drivers, only one may be installed."""
+    return any(base.__name__ in names for base in type(error).__mro__)
+
+
+class PostgresVerbs:
+    """What both colours share."""
+
+    _colour: Colour
+
+    def __init__(
+        self,
+        pool: Pool,
+        engine: PostgresEngine,
+        *,
+        name: str,
+        wires: Sequence[Any],
+        clock: Clock | None = None,
+        explicit: bool = False,
+        handlers: int | None = None,
+    ) -> None:
+        """`wires`: for the connections that may be passed as `tx`. `explicit`: every statement stands in a transaction.
+        `handlers`: how many transactions may be open for handlers at the same time."""
+        self.engine = engine
+        self.name = name
+        self._pool = pool
+        self._wires = tuple(wires)
+        self._clock = clock
+        self._explicit = explicit
+        self._handlers = handlers
+        self._closed = False
+
+    @verb
+    def transact(self, program: Callable[[], Program[Any]], *, tx: Any = None, write: bool = True) -> Program[Any]:
+        if self._closed:
+            raise RoomClosed
+        if tx is not None:
+            connection, wire = yield from open_connection(
+                tx, kind=self.engine.name, colour=self._colour, wires=self._wires
+            )
+            return (yield from self._run_steps(program(), wire, connection))
+        lease = yield call(self._pool.acquire)
+        broken = False
+        try:
+            return (yield from self._in_own_transaction(program(), lease))
+        except BaseException as error:
+            broken = is_broken(error)
+            raise
+        finally:
+            yield call(self._pool.release, lease, broken=broken)
+
+    def _in_own_transaction(self, program: Program[Any], lease: Lease) -> Program[Any]:
+        """A transaction begins with the first step that needs one."""
+        wire, connection = self._pool.wire, lease.connection
+        begun = False
+
+        def begin(step: Any) -> Program[None]:
+            nonlocal begun
+            if not begun and (self._explicit or not getattr(step, "alone", False)):
+                yield call(wire.execute, connection, "BEGIN")
+                begun = True
+
+        try:
+            result = yield from self._run_steps(program, wire, connection, begin)
+            if begun:
+                yield call(wire.execute, connection, "COMMIT")
+        except BaseException as error:
+            if begun and not is_broken(error):
+                yield call(wire.execute, connection, "ROLLBACK")
+            raise
+        return result
+
+    def _run_steps(
+        self, program: Program[Any], wire: Any, connection: Any, before: Callable[[Any], Program[None]] | None = None
+    ) -> Program[Any]:
+        try:
+            step = next(program)
+            while True:
+                if before is not None:
+                    yield from before(step)
+                try:
+                    result = yield from self._perform(step, wire, connection)
+                except BaseException as error:  # noqa: BLE001 - it is raised again, inside the program
+                    step = program.throw(error)
+                else:
+                    step = program.send(result)
+        except StopIteration as stop:
+            return stop.value
+
+    def _perform(self, step: Statement | Many | Script, wire: Any, connection: Any) -> Program[Any]:
+        if isinstance(step, Statement):
+            text = self.engine.statements[step.name]
+            return (yield call(wire.fetch, connection, text.numbered, self._bind(text.parameters, step.parameters)))
+        if isinstance(step, Many):
+            if not step.rows:
+                return 0
+            text = self.engine.statements[step.name]
+            columns = dict(zip(step.columns, map(list, zip(*step.rows, strict=True)), strict=True))
+            return len((yield call(wire.fetch, connection, text.numbered, self._bind(text.parameters, columns))))
+        yield call(wire.execute, connection, step.text)
+        return []
+
+    def _bind(self, names: Sequence[str], given: Any) -> list[Any]:
+        if self._clock is not None and "now" in names:
+            given = {**given, "now": self._clock.now()}
+        return [given[name] for name in names]
+
+    def is_transient(self, error: BaseException) -> bool:
+        state = sqlstate(error)
+        if state is not None:
+            return state.startswith(_PASSING)
+        return isinstance(error, OSError | TimeoutError) or _is_named(error, _LOST)
+
+    def check_not_inside(self, tx: Any) -> None:
+        """Writers do not wait for each other here."""
+
+    @verb
+    def close(self) -> Program[None]:
+        self._closed = True
+        yield call(self._pool.close)
+
+
+class PostgresDriver(PostgresVerbs, Async):
+    """For async code."""
+
+    _colour = "async"
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._room_for_handlers = asyncio.Semaphore(self._handlers or 1_000_000)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Any]:
+        if self._closed:
+            raise RoomClosed
+        async with self._room_for_handlers:
+            lease = await self._pool.acquire()
+            broken = True
+            try:
+                await self._pool.begin(lease)
+                try:
+                    yield lease.handle
+                except BaseException:
+                    await self._pool.rollback(lease)
+                    broken = False
+                    raise
+                await self._pool.commit(lease)
+                broken = False
+            finally:
+                await asyncio.shield(self._pool.release(lease, broken=broken))
+
+
+class SyncPostgresDriver(PostgresVerbs, Sync):
+    """For sync code."""
+
+    _colour = "sync"
+
+    @contextmanager
+    def transaction(self) -> Iterator[Any]:
+        if self._closed:
+            raise RoomClosed
+        lease = self._pool.acquire()
+        broken = True
+        try:
+            self._pool.begin(lease)
+            try:
+                yield lease.handle
+            except BaseException:
+                self._pool.rollback(lease)
+                broken = False
+                raise
+            self._pool.commit(lease)
+            broken = False
+        finally:
+            self._pool.release(lease, broken=broken)

@@ -1,0 +1,205 @@
+"""psycopg 3, for async and for sync code: how a statement is run on its connections, and where they come from."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from postroom._kernel.program import Async, Program, Sync, call, verb
+from postroom._stores.sql.drivers.pools import Lease, PoolSettings
+from postroom.errors import ExtraMissing
+
+
+class PsycopgWireVerbs:
+    """Runs statements on a psycopg connection, whatever its row and cursor factories are."""
+
+    name: str
+    _connection_class: str
+    _cursor_class: str
+
+    def is_mine(self, connection: Any) -> bool:
+        return any(
+            base.__module__.partition(".")[0] == "psycopg" and base.__name__ == self._connection_class
+            for base in type(connection).__mro__
+        )
+
+    def trouble(self, connection: Any) -> str | None:
+        """Why this connection cannot carry a write, if so."""
+        status = connection.info.transaction_status.name
+        if status == "INERROR":
+            return "its transaction has failed: roll it back first"
+        if status == "IDLE" and connection.autocommit:
+            return "it has no open transaction: use `with connection.transaction():` around the change"
+        if status in {"UNKNOWN", "ACTIVE"}:
+            return "its connection is closed, or busy with another statement"
+        return None
+
+    def begun(self, connection: Any) -> bool:
+        return not connection.autocommit or connection.info.transaction_status.name != "IDLE"
+
+    @verb
+    def fetch(self, connection: Any, text: str, parameters: Sequence[Any]) -> Program[Sequence[Any]]:
+        cursor = self._cursor(connection)
+        yield call(cursor.execute, text, parameters)
+        rows: Sequence[Any] = [] if cursor.description is None else (yield call(cursor.fetchall))
+        return rows
+
+    @verb
+    def execute(self, connection: Any, text: str) -> Program[None]:
+        """One statement without parameters or rows."""
+        yield call(self._cursor(connection).execute, text)
+
+    def _cursor(self, connection: Any) -> Any:
+        psycopg = import_psycopg()
+        cursor = getattr(psycopg, self._cursor_class)(connection, row_factory=psycopg.rows.tuple_row)
+        cursor.format = psycopg.pq.Format.BINARY
+        return cursor
+
+
+class PsycopgWire(PsycopgWireVerbs, Async):
+    """For async code."""
+
+    name = "psycopg.AsyncConnection"
+    _connection_class = "AsyncConnection"
+    _cursor_class = "AsyncRawCursor"
+
+    async def listen(
+        self, connection: Any, channel: str, heard: Callable[[str], None], lost: Callable[[], None]
+    ) -> Callable[[], Awaitable[None]]:
+        """Call `heard` for every notification, and `lost` if the connection ends; answers how to stop."""
+        await connection.execute(import_psycopg().sql.SQL("LISTEN {}").format(import_psycopg().sql.Identifier(channel)))
+
+        async def hear() -> None:
+            try:
+                async for notification in connection.notifies():
+                    heard(notification.payload)
+            finally:
+                lost()
+
+        hearing = asyncio.create_task(hear())
+
+        async def stop() -> None:
+            hearing.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await hearing
+
+        return stop
+
+
+class SyncPsycopgWire(PsycopgWireVerbs, Sync):
+    """For sync code."""
+
+    name = "psycopg.Connection"
+    _connection_class = "Connection"
+    _cursor_class = "RawCursor"
+
+
+class PsycopgPoolVerbs:
+    """Connections of psycopg: of a pool of our own, or of the user's."""
+
+    wire: Any
+    _pool_class: str
+
+    def __init__(self, settings: PoolSettings, pool: Any = None) -> None:
+        self._settings = settings
+        self._theirs = pool
+        self._pool: Any = pool
+        self._place: Any = None
+
+    @verb
+    def acquire(self) -> Program[Lease]:
+        if self._theirs is None and self._place != self._where():
+            self._pool, self._place = self._make(), self._where()
+            yield call(self._pool.open)
+        connection = yield call(self._pool.getconn)
+        lease = Lease(connection, connection, restore=not connection.autocommit)
+        if lease.restore:
+            yield call(connection.set_autocommit, True)
+        return lease
+
+    @verb
+    def release(self, lease: Lease, *, broken: bool = False) -> Program[None]:
+        if broken:
+            yield call(lease.connection.close)
+        elif lease.restore:
+            yield call(lease.connection.set_autocommit, False)
+        yield call(self._pool.putconn, lease.connection)
+
+    @verb
+    def begin(self, lease: Lease) -> Program[None]:
+        yield call(self.wire.execute, lease.connection, "BEGIN")
+
+    @verb
+    def commit(self, lease: Lease) -> Program[None]:
+        yield call(self.wire.execute, lease.connection, "COMMIT")
+
+    @verb
+    def rollback(self, lease: Lease) -> Program[None]:
+        yield call(self.wire.execute, lease.connection, "ROLLBACK")
+
+    def _make(self) -> Any:
+        settings = self._settings
+        parameters: dict[str, Any] = {"autocommit": True, "connect_timeout": int(settings.connect_seconds)}
+        if settings.server_settings:
+            parameters["options"] = " ".join(f"-c {name}={value}" for name, value in settings.server_settings.items())
+        if settings.pgbouncer:
+            parameters["prepare_threshold"] = None
+        if settings.several_hosts:
+            parameters["target_session_attrs"] = "read-write"
+        return getattr(import_pool(), self._pool_class)(
+            settings.url,
+            kwargs=parameters,
+            min_size=0,
+            max_size=settings.size,
+            open=False,
+            timeout=settings.connect_seconds,
+            name="postroom",
+        )
+
+    def _where(self) -> Any:
+        return "here"
+
+    @verb
+    def close(self) -> Program[None]:
+        if self._theirs is None and self._pool is not None and self._place == self._where():
+            yield call(self._pool.close)
+            self._pool = self._place = None
+
+
+class PsycopgPool(PsycopgPoolVerbs, Async):
+    """For async code."""
+
+    wire = PsycopgWire()
+    _pool_class = "AsyncConnectionPool"
+
+    def _where(self) -> Any:
+        """A pool belongs to its event loop."""
+        return asyncio.get_running_loop()
+
+
+class SyncPsycopgPool(PsycopgPoolVerbs, Sync):
+    """For sync code."""
+
+    wire = SyncPsycopgWire()
+    _pool_class = "ConnectionPool"
+
+
+def import_psycopg() -> Any:
+    try:
+        import psycopg
+        import psycopg.rows
+        import psycopg.sql
+    except ImportError as error:
+        raise ExtraMissing("PostgreSQL from this code needs psycopg: pip install 'postroom[psycopg]'") from error
+    return psycopg
+
+
+def import_pool() -> Any:
+    import_psycopg()
+    try:
+        import psycopg_pool
+    except ImportError as error:
+        raise ExtraMissing("PostgreSQL from this code needs psycopg_pool: pip install 'postroom[psycopg]'") from error
+    return psycopg_pool

@@ -1,0 +1,100 @@
+"""PostgreSQL as data: names, native types, and its own programs where one statement does what others need several for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from postroom._stores.sql.engines.postgres.queue import PostgresQueue
+from postroom._stores.sql.statements import DEFAULT_PREFIX, OUR_NAME, load, load_migrations
+from postroom.errors import ArgumentTypeError, ArgumentValueError
+
+FOLDER = "engines/postgres"
+_INDEX_NAME = re.compile(rf"(?<=INDEX ){DEFAULT_PREFIX}(\w+)")
+_NOW = re.compile(r"(?<![:\w]):now\b")
+_LONGEST_NAME = 63
+
+
+class PostgresEngine:
+    """PostgreSQL 13 and later."""
+
+    name = "postgresql"
+
+    def __init__(
+        self, prefix: str = DEFAULT_PREFIX, *, schema: str | None = None, own_clock: bool = False, notifies: bool = True
+    ) -> None:
+        """`own_clock`: the moment is a parameter, for tests; otherwise it is the server's. `schema`: None leaves it to
+        the connection's search_path."""
+        self.prefix = prefix
+        self.schema = check_schema(schema)
+        self.channel = f"{schema}.{prefix}wake"[:_LONGEST_NAME] if schema else f"{prefix}wake"
+        self.notifies = notifies
+        self._now = ":now::timestamptz" if own_clock else "statement_timestamp()"
+        self.statements = load(FOLDER, lambda text: _NOW.sub(self._now, self.rename(text)))
+        self.migrations = load_migrations(FOLDER, self.rename)
+        self.preamble = (f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)}",) if schema else ()
+        self.queue = PostgresQueue(self, trusts_frontier=not own_clock)
+
+    def rename(self, text: str) -> str:
+        """Quoted where they are not the plain default, since a name may have capital letters."""
+        if self.prefix == DEFAULT_PREFIX and self.schema is None:
+            return text
+        text = _INDEX_NAME.sub(rf'"{self.prefix}\1"', text)  # an index is always in the schema of its table
+        where = f"{quoted(self.schema)}." if self.schema else ""
+        return OUR_NAME.sub(lambda name: _keep_or_qualify(name, where, self.prefix), text)
+
+    def time(self, moment: datetime | None) -> datetime | None:
+        return moment
+
+    def duration(self, delta: timedelta) -> timedelta:
+        return delta
+
+    def moment(self, stored: Any) -> datetime:
+        found: datetime = stored
+        return found if found.tzinfo is UTC else found.astimezone(UTC)
+
+    def array(self, values: list[Any]) -> list[Any]:
+        return values
+
+    def content(self, payload: str | bytes) -> bytes:
+        return payload.encode() if isinstance(payload, str) else payload
+
+    def payload(self, stored: Any, format_: str) -> str | bytes:
+        return stored if format_ == "bytes" else stored.decode()
+
+    def claims(self, fences: Mapping[int, int]) -> dict[str, Any]:
+        return {"ids": list(fences), "fences": list(fences.values())}
+
+    def token(self, owner: UUID) -> UUID:
+        return owner
+
+    def owner(self, stored: Any) -> UUID:
+        return stored if type(stored) is UUID else UUID(int=stored.int)
+
+    def split(self, script: str) -> list[str]:
+        """Our migrations have no semicolon but at the end of a statement."""
+        parts = re.sub(r"--.*", "", script).split(";\n")
+        return [part.strip().rstrip(";") for part in parts if part.strip()]
+
+
+def _keep_or_qualify(name: re.Match[str], where: str, prefix: str) -> str:
+    return f'{where}"{prefix}{name[1]}"'
+
+
+def quoted(name: str | None) -> str:
+    return '"' + (name or "").replace('"', '""') + '"'
+
+
+def check_schema(schema: object) -> str | None:
+    if schema is None:
+        return None
+    if not isinstance(schema, str):
+        raise ArgumentTypeError(f"schema must be a str, not {type(schema).__name__}")
+    if not schema or "\x00" in schema or "'" in schema or len(schema.encode()) > _LONGEST_NAME:
+        raise ArgumentValueError(
+            f"schema {schema!r} cannot name a schema: use 1 to {_LONGEST_NAME} bytes, without quotes or NUL characters"
+        )
+    return schema

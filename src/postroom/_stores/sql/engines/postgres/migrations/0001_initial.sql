@@ -1,0 +1,135 @@
+-- A thin hot queue beside the messages (docs/decisions/0003 and 0008).
+--
+-- Keys are compared byte by byte (COLLATE "C"): a language's rules would cost time and mean nothing. There are no foreign
+-- keys: one program writes these tables, and a check per row would cost as much as the row.
+
+-- Ids come from here; gaps mean nothing.
+CREATE SEQUENCE postroom_ids;
+
+-- What was sent. Written once; only a later delivery of the same key changes it.
+CREATE TABLE postroom_message (
+    id              bigint      NOT NULL PRIMARY KEY,
+    box             text        COLLATE "C" NOT NULL,
+    source          text        COLLATE "C" NOT NULL,
+    message_id      text        COLLATE "C" NOT NULL,
+    retired         bigint      NOT NULL DEFAULT 0,   -- 0 while the key is this message's; its id once the dedup window passed
+    topic           text        NOT NULL,
+    payload         bytea       NOT NULL,             -- UTF-8 where format is json or text
+    format          text        NOT NULL,
+    headers         text,
+    correlation_id  text,
+    group_id        text,
+    collapse_key    text,
+    hash            bytea,
+    hash_algorithm  text,
+    due             timestamptz,
+    expires         timestamptz,
+    received_at     timestamptz,
+    first_seen      timestamptz NOT NULL,
+    last_seen       timestamptz NOT NULL,
+    revision        integer     NOT NULL DEFAULT 0
+);
+
+-- The id comes before the source: a bare message id is then looked up by the same index.
+CREATE UNIQUE INDEX postroom_message_key ON postroom_message (box, message_id, source, retired);
+
+-- What is left to do. A row goes when its message is done; dead letters and mere sightings stay.
+--
+-- Every claim and every ack leaves a dead row version here: it is cleaned by their number, not by their share of the
+-- table, and without pauses.
+CREATE TABLE postroom_queue (
+    id            bigint   NOT NULL PRIMARY KEY,
+    available_at  timestamptz,                        -- waiting: claimable from then (NULL: behind its group); claimed: lease end
+    expires       timestamptz,
+    died_at       timestamptz,
+    owner         uuid,
+    fence         bigint   NOT NULL DEFAULT 0,
+    attempt       integer  NOT NULL DEFAULT 0,
+    deliveries    integer  NOT NULL DEFAULT 0,
+    state         smallint NOT NULL,                  -- 0 seen, 1 waiting, 2 claimed, 4 dead
+    stale         smallint NOT NULL DEFAULT 0,        -- 1: the content changed while it was claimed
+    box           text     COLLATE "C" NOT NULL,
+    group_id      text     COLLATE "C",               -- the FIFO line in which it stands
+    collapse_key  text     COLLATE "C",
+    last_error    text
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
+        autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 100000,
+        autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 20000,
+        autovacuum_vacuum_cost_delay = 0);
+
+-- Only what can be claimed, now or later: the dead, and whoever stands behind a group's front, cost a claim nothing.
+CREATE INDEX postroom_queue_ready ON postroom_queue (box, available_at, id) WHERE available_at IS NOT NULL;
+CREATE INDEX postroom_queue_line ON postroom_queue (box, group_id, id) WHERE group_id IS NOT NULL;
+CREATE INDEX postroom_queue_held ON postroom_queue (box, group_id) WHERE state = 2 AND group_id IS NOT NULL;
+CREATE INDEX postroom_queue_collapse ON postroom_queue (box, collapse_key) WHERE collapse_key IS NOT NULL;
+CREATE INDEX postroom_queue_expires ON postroom_queue (box, expires) WHERE expires IS NOT NULL;
+CREATE INDEX postroom_queue_dead ON postroom_queue (box, id) WHERE state = 4;
+CREATE INDEX postroom_queue_seen ON postroom_queue (box, id) WHERE state = 0;
+
+-- What is done. Only ever appended to, and purged from its old end.
+CREATE TABLE postroom_ledger (
+    id            bigint      NOT NULL PRIMARY KEY,
+    completed_at  timestamptz NOT NULL,
+    completed_by  uuid,
+    attempt       integer     NOT NULL,
+    deliveries    integer     NOT NULL,
+    box           text        COLLATE "C" NOT NULL,
+    ending        text        NOT NULL,               -- handled, marked, superseded or discarded
+    last_error    text
+);
+
+CREATE INDEX postroom_ledger_completed ON postroom_ledger (box, completed_at);
+
+-- A message that is in the queue, whole. The columns are those of postroom_entry.
+CREATE VIEW postroom_work AS
+SELECT m.id, m.source, m.message_id, m.topic, m.payload, m.format, m.headers, m.correlation_id, m.group_id,
+       m.collapse_key, m.hash, m.due, m.expires, m.received_at, m.first_seen, m.last_seen, m.revision,
+       q.state::integer AS state, q.attempt, q.deliveries, q.last_error, q.owner, q.fence, q.available_at,
+       q.died_at AS completed_at, NULL::uuid AS completed_by, NULL::text AS ending, q.group_id AS line, m.box
+  FROM postroom_queue q
+  JOIN postroom_message m ON m.id = q.id;
+
+-- Any message, whole.
+CREATE VIEW postroom_entry AS
+SELECT m.id, m.source, m.message_id, m.topic, m.payload, m.format, m.headers, m.correlation_id, m.group_id,
+       m.collapse_key, m.hash, m.due, m.expires, m.received_at, m.first_seen, m.last_seen, m.revision,
+       coalesce(q.state, 3)::integer AS state, coalesce(q.attempt, l.attempt) AS attempt,
+       coalesce(q.deliveries, l.deliveries) AS deliveries, coalesce(q.last_error, l.last_error) AS last_error,
+       q.owner, q.fence, q.available_at,
+       coalesce(q.died_at, l.completed_at) AS completed_at, l.completed_by, l.ending, q.group_id AS line, m.box
+  FROM postroom_message m
+  LEFT JOIN postroom_queue q ON q.id = m.id
+  LEFT JOIN postroom_ledger l ON l.id = m.id;
+
+-- For people: the inbox and the outbox, with the columns and state names of their documents. A payload that is not text,
+-- or has a zero byte in it, is shown with its bytes escaped.
+CREATE VIEW postroom_inbox AS
+SELECT substr(e.box, 7) AS inbox_name, e.source, e.message_id, e.topic,
+       CASE WHEN e.format = 'bytes' OR position('\x00'::bytea IN e.payload) > 0 THEN encode(e.payload, 'escape')
+            ELSE convert_from(e.payload, 'UTF8') END AS payload,
+       e.hash,
+       CASE e.state WHEN 0 THEN 'Seen' WHEN 3 THEN 'Done' WHEN 4 THEN 'Dead' ELSE 'Processing' END AS status,
+       e.attempt, e.deliveries, e.last_error, e.owner AS owner_token,
+       e.first_seen AS first_seen_utc, e.last_seen AS last_seen_utc, e.due AS due_time_utc,
+       CASE e.state WHEN 1 THEN e.available_at END AS next_attempt_at,
+       CASE e.state WHEN 2 THEN e.available_at END AS locked_until,
+       e.completed_at AS processed_at, e.completed_by AS processed_by, e.ending, e.group_id, e.collapse_key,
+       e.correlation_id, e.id
+  FROM postroom_entry e
+ WHERE e.box >= 'inbox:' AND e.box < 'inbox;';
+
+CREATE VIEW postroom_outbox AS
+SELECT e.id, substr(e.box, 8) AS outbox_name, e.message_id, e.topic,
+       CASE WHEN e.format = 'bytes' OR position('\x00'::bytea IN e.payload) > 0 THEN encode(e.payload, 'escape')
+            ELSE convert_from(e.payload, 'UTF8') END AS payload,
+       e.correlation_id,
+       CASE e.state WHEN 1 THEN 'Ready' WHEN 2 THEN 'InProgress' WHEN 3 THEN 'Done' WHEN 4 THEN 'Failed' ELSE 'Seen' END
+           AS status,
+       e.state = 3 AS is_processed, e.attempt AS retry_count, e.deliveries, e.last_error, e.owner AS owner_token,
+       e.first_seen AS created_at, e.due AS due_time_utc,
+       CASE e.state WHEN 1 THEN e.available_at END AS next_attempt_at,
+       CASE e.state WHEN 2 THEN e.available_at END AS locked_until,
+       CASE e.state WHEN 3 THEN e.completed_at END AS processed_at,
+       e.completed_by AS processed_by, e.ending, e.group_id, e.collapse_key
+  FROM postroom_entry e
+ WHERE e.box >= 'outbox:' AND e.box < 'outbox;';

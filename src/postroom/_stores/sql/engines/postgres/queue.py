@@ -1,0 +1,163 @@
+"""The work queue on PostgreSQL: the common programs, with fewer statements where one can do several things."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from postroom._kernel.policy import DELIVERY_LIMIT, EXPIRED
+from postroom._kernel.program import Program
+from postroom._stores.sql import rows
+from postroom._stores.sql.engines.postgres.frontier import Frontier
+from postroom._stores.sql.lines import Doomed, Picked
+from postroom._stores.sql.queue import Indexed, QueuePrograms, batches_of_one_owner, line_of
+from postroom._stores.sql.statements import Statement
+from postroom.spi import Ask, Box, Claim, Draft, Settlement, StoredMessage
+
+Row = tuple[Any, ...]
+
+_UNTIL = rows.BOX
+"""In what a claim returns, the end of the new lease stands in the place of the box."""
+_SETTLED = rows.BOX + 1
+_PLAIN = ("source", "message_id", "topic")
+
+
+class PostgresQueue(QueuePrograms):
+    """Writers work side by side: what decides by what it has read locks it (docs/decisions/0008)."""
+
+    def __init__(self, engine: Any, *, trusts_frontier: bool) -> None:
+        super().__init__(engine)
+        self._frontier = Frontier(trusted=trusts_frontier)
+
+    # -- put -----------------------------------------------------------------------------------------------------
+
+    def _lock_collapse_keys(self, box: Box, keys: list[str]) -> Program[None]:
+        yield Statement("lock_collapse_keys", {"box": box.key, "keys": keys})
+
+    def _standing(self, box: Box, groups: list[str], *, joined: bool) -> Program[set[str]]:
+        # A lock on a group's front would keep workers waiting for the end of the caller's transaction.
+        return set() if joined else (yield from super()._standing(box, groups, joined=joined))
+
+    def _arrive(self, box: Box, drafts: Sequence[Draft], *, joined: bool) -> Program[list[tuple[int, bool]]]:
+        content = self.engine.content
+        columns: dict[str, Any] = {
+            "box": box.key,
+            "source": [draft.source for draft in drafts],
+            "message_id": [draft.message_id for draft in drafts],
+            "topic": [draft.topic for draft in drafts],
+            "payload": [content(draft.payload) for draft in drafts],
+            "format": [draft.format for draft in drafts],
+        }
+        if not any(map(rows.has_options, drafts)):
+            # One message is a transaction by itself: nothing that follows is needed to make it whole.
+            return [tuple(row) for row in (yield Statement("arrive_plain", columns, alone=len(drafts) == 1))]
+        columns |= {
+            "headers": [json.dumps(draft.headers) if draft.headers else None for draft in drafts],
+            "correlation_id": [draft.correlation_id for draft in drafts],
+            "group_id": [draft.group for draft in drafts],
+            "collapse_key": [draft.collapse_key for draft in drafts],
+            "hash": [draft.hash for draft in drafts],
+            "hash_algorithm": [None if draft.hash is None else draft.hash_algorithm for draft in drafts],
+            "due": [draft.due for draft in drafts],
+            "expires": [draft.expires for draft in drafts],
+            "lifetime": [draft.lifetime for draft in drafts],
+            "received_at": [draft.received_at for draft in drafts],
+            "line": [line_of(box, draft) for draft in drafts],
+            "sleeps": (yield from self._sleeping(box, drafts, joined=joined)),
+        }
+        alone = len(drafts) == 1 and drafts[0].collapse_key is None
+        return [tuple(row) for row in (yield Statement("arrive", columns, alone=alone))]
+
+    # -- claim ---------------------------------------------------------------------------------------------------
+
+    def _claim_due(self, box: Box, ask: Ask) -> Program[tuple[list[StoredMessage], list[Doomed]]]:
+        since = self._frontier.since(box.key)
+        found = yield Statement("claim", self._asked(box, ask, since), alone=True)
+        messages, doomed = yield from self._receive(box, ask, found, since)
+        if since is not None and len(found) < ask.limit:
+            rest, doomed = yield from self._claim_due(box, ask._replace(limit=ask.limit - len(messages)))
+            messages += rest
+        return messages, doomed
+
+    def _asked(self, box: Box, ask: Ask, since: Any) -> dict[str, Any]:
+        return {
+            "box": box.key,
+            "owner": ask.owner,
+            "lease": ask.lease,
+            "limit": ask.limit,
+            "topics": None if ask.topics is None else sorted(ask.topics),
+            "most": box.delivery.max_deliveries,
+            "since": since,
+        }
+
+    def _receive(
+        self, box: Box, ask: Ask, found: Sequence[Row], since: Any
+    ) -> Program[tuple[list[StoredMessage], list[Doomed]]]:
+        """What a claim returned: messages, and what must be buried instead."""
+        self._frontier.advance(box.key, since, found[-1][rows.AVAILABLE_AT] if len(found) == ask.limit else None)
+        doomed = [row[rows.ID] for row in found if row[rows.STATE] is None]
+        if not doomed:
+            return self._messages(ask, found), []
+        taken = [row for row in found if row[rows.STATE] is not None]
+        parameters = {"ids": doomed, "most": box.delivery.max_deliveries}
+        locked = yield Statement("lock_doomed", parameters)
+        return self._messages(ask, taken), [Doomed(id_, None, EXPIRED if is_old else DELIVERY_LIMIT) for id_, is_old in locked]
+
+    def _messages(self, ask: Ask, found: Sequence[Row]) -> list[StoredMessage]:
+        if not found:
+            return []
+        engine, owner = self.engine, ask.owner
+        until = engine.moment(found[0][_UNTIL])
+        message_of, fence = rows.message_of, rows.FENCE
+        return [message_of(engine, row, Claim(row[0], owner, row[fence] + 1, until)) for row in found]
+
+    def _take_picked(self, ask: Ask, picked: Picked, now: Any) -> Program[list[StoredMessage]]:
+        ids: list[int] = list(picked.free)
+        lines: list[int | None] = [None] * len(ids)
+        for number, front in enumerate(picked.fronts.values()):
+            ids += front
+            lines += [number] * len(front)
+        if not ids:
+            return []
+        found = yield Statement("take", {"ids": ids, "lines": lines, "owner": ask.owner, "until": now + ask.lease})
+        return self._messages(ask, found)
+
+    # -- settle --------------------------------------------------------------------------------------------------
+
+    def turn(
+        self, box: Box, settlements: Sequence[Settlement], ask: Ask
+    ) -> Program[tuple[list[bool], list[StoredMessage]]]:
+        done = [(index, item.target) for index, item in enumerate(settlements) if isinstance(item.target, Claim)]
+        successes = all(item.verdict == "done" for item in settlements) and len(done) == len(settlements)
+        batches = list(batches_of_one_owner(done))
+        simple = not box.order.fifo and box.keeping.on_success == "keep" and box.delivery.on_stale_ack == "done"
+        if not (successes and simple and len(batches) == 1 and batches[0][0] == ask.owner):
+            return (yield from super().turn(box, settlements, ask))
+        since = self._frontier.since(box.key)
+        owner, held = batches[0]
+        asked = {**self._asked(box, ask, since), **self._proof(box, owner, held)}
+        found = yield Statement("turn", asked, alone=True)
+        kept = [False] * len(settlements)
+        for id_ in next(row[_SETTLED] for row in found if row[_SETTLED] is not None):
+            kept[held[id_][0]] = True
+        due = [row for row in found if row[rows.ID] is not None]
+        messages, doomed = yield from self._receive(box, ask, due, since)
+        if doomed:
+            yield from self.bury(box, doomed)
+        if since is not None and len(due) < ask.limit:
+            messages += yield from self.claim(box, ask._replace(limit=ask.limit - len(messages)))
+        return kept, messages
+
+    def _complete(self, box: Box, done: Sequence[Indexed]) -> Program[list[int]]:
+        settled: list[int] = []
+        blank = box.keeping.on_success == "delete"
+        batches = list(batches_of_one_owner(done))
+        for owner, held in batches:
+            alone = len(batches) == 1 and not box.order.fifo and not blank
+            completed = yield Statement("complete", self._proof(box, owner, held), alone=alone)
+            if blank and completed:
+                yield Statement("blank", {"ids": [id_ for id_, _ in completed]})
+            yield from self.promote(box, [group for _, group in completed])
+            settled += [held[id_][0] for id_, _ in completed]
+        return settled

@@ -1,0 +1,508 @@
+-- PostgreSQL's own statements. Each says why it differs.
+--
+-- Lists come as arrays, columns of rows as one array each. Writers work side by side here: whatever decides by what it
+-- has read locks it, several rows in id order, and a claim never waits for a lock. `:now` is the statement's own moment.
+
+-- name: has_schema
+SELECT 1 WHERE to_regclass('postroom_schema') IS NOT NULL
+
+-- name: schema_version
+SELECT coalesce(max(version), 0) FROM postroom_schema
+
+-- name: lock_schema
+-- Two migrations cannot race; and one that must wait for a table gives up before those behind it have waited long.
+SELECT pg_advisory_xact_lock(hashtextextended('postroom_schema', 0)), set_config('lock_timeout', '5s', true)
+
+-- name: moment
+SELECT :now
+
+-- name: reserve
+SELECT nextval('postroom_ids')
+
+-- name: notify
+SELECT pg_notify(:channel, :box)
+
+-- == put ==
+
+-- name: arrive_plain
+-- Messages without options, in one statement: ids in the order of the drafts, rows in the order of their keys, so that
+-- two bulk puts with common keys wait for each other and do not deadlock.
+WITH given AS MATERIALIZED (
+    SELECT nextval('postroom_ids') AS id, d.*
+      FROM unnest(:source::text[], :message_id::text[], :topic::text[], :payload::bytea[], :format::text[])
+           WITH ORDINALITY AS d (source, message_id, topic, payload, format, place)
+), new AS (
+    INSERT INTO postroom_message (id, box, source, message_id, topic, payload, format, first_seen, last_seen)
+    SELECT id, :box, source, message_id, topic, payload, format, :now, :now
+      FROM given
+     ORDER BY message_id COLLATE "C", source COLLATE "C"
+        ON CONFLICT (box, message_id, source, retired) DO NOTHING
+    RETURNING id
+), entered AS (
+    INSERT INTO postroom_queue (id, box, state, available_at)
+    SELECT id, :box, 1, :now FROM new
+)
+SELECT g.id, n.id IS NOT NULL FROM given g LEFT JOIN new n ON n.id = g.id ORDER BY g.place
+
+-- name: arrive
+-- The same for messages with any option.
+WITH given AS MATERIALIZED (
+    SELECT nextval('postroom_ids') AS id, d.*, coalesce(d.expires, :now + d.lifetime) AS expires_at
+      FROM unnest(:source::text[], :message_id::text[], :topic::text[], :payload::bytea[], :format::text[],
+                  :headers::text[], :correlation_id::text[], :group_id::text[], :collapse_key::text[], :hash::bytea[],
+                  :hash_algorithm::text[], :due::timestamptz[], :expires::timestamptz[], :lifetime::interval[],
+                  :received_at::timestamptz[], :line::text[], :sleeps::boolean[])
+           WITH ORDINALITY AS d (source, message_id, topic, payload, format, headers, correlation_id, group_id,
+                                 collapse_key, hash, hash_algorithm, due, expires, lifetime, received_at, line, sleeps,
+                                 place)
+), new AS (
+    INSERT INTO postroom_message (id, box, source, message_id, topic, payload, format, headers, correlation_id, group_id,
+                                  collapse_key, hash, hash_algorithm, due, expires, received_at, first_seen, last_seen)
+    SELECT id, :box, source, message_id, topic, payload, format, headers, correlation_id, group_id,
+           collapse_key, hash, hash_algorithm, due, expires_at, received_at, :now, :now
+      FROM given
+     ORDER BY message_id COLLATE "C", source COLLATE "C"
+        ON CONFLICT (box, message_id, source, retired) DO NOTHING
+    RETURNING id
+), entered AS (
+    INSERT INTO postroom_queue (id, box, state, available_at, group_id, collapse_key, expires)
+    SELECT g.id, :box, 1, CASE WHEN g.due > :now THEN g.due WHEN NOT g.sleeps THEN :now END, g.line, g.collapse_key,
+           g.expires_at
+      FROM new n JOIN given g ON g.id = n.id
+)
+SELECT g.id, n.id IS NOT NULL FROM given g LEFT JOIN new n ON n.id = g.id ORDER BY g.place
+
+-- name: insert_message
+INSERT INTO postroom_message (id, box, source, message_id, topic, payload, format, headers, correlation_id, group_id,
+                              collapse_key, hash, hash_algorithm, due, expires, received_at, first_seen, last_seen)
+SELECT * FROM unnest(:id::bigint[], :box::text[], :source::text[], :message_id::text[], :topic::text[], :payload::bytea[],
+                     :format::text[], :headers::text[], :correlation_id::text[], :group_id::text[],
+                     :collapse_key::text[], :hash::bytea[], :hash_algorithm::text[], :due::timestamptz[],
+                     :expires::timestamptz[], :received_at::timestamptz[], :first_seen::timestamptz[],
+                     :last_seen::timestamptz[])
+ON CONFLICT (box, message_id, source, retired) DO NOTHING
+RETURNING id
+
+-- name: insert_plain_message
+INSERT INTO postroom_message (id, box, source, message_id, topic, payload, format, first_seen, last_seen)
+SELECT * FROM unnest(:id::bigint[], :box::text[], :source::text[], :message_id::text[], :topic::text[], :payload::bytea[],
+                     :format::text[], :first_seen::timestamptz[], :last_seen::timestamptz[])
+ON CONFLICT (box, message_id, source, retired) DO NOTHING
+RETURNING id
+
+-- name: enter
+INSERT INTO postroom_queue (id, box, state, available_at, group_id, collapse_key, expires)
+SELECT * FROM unnest(:id::bigint[], :box::text[], :state::smallint[], :available_at::timestamptz[], :group_id::text[],
+                     :collapse_key::text[], :expires::timestamptz[])
+RETURNING id
+
+-- name: lock_collapse_keys
+-- Two that collapse the same key at the same time would not see each other. The lock lasts as long as the transaction.
+SELECT pg_advisory_xact_lock(hashtextextended('postroom_queue collapse ' || :box || ' ' || k, 0))
+  FROM unnest(:keys::text[]) AS k
+
+-- name: standing_groups
+-- Groups whose front can be relied on to wake who stands behind: it is locked, so that it cannot leave before this
+-- transaction has ended. Where another is at the front, the message enters as a hint and nobody waits.
+SELECT g.group_id
+  FROM unnest(:groups::text[]) AS g (group_id)
+  CROSS JOIN LATERAL (
+        SELECT q.id, q.available_at, q.state FROM postroom_queue q
+         WHERE q.box = :box AND q.group_id = g.group_id
+           AND NOT (q.state = 1 AND q.fence = 0 AND q.available_at IS NOT NULL AND q.available_at > :now)
+         ORDER BY q.id
+         LIMIT 1
+           FOR NO KEY UPDATE SKIP LOCKED) front
+ WHERE front.available_at IS NOT NULL OR front.state = 4
+
+-- name: known
+-- Who holds a key, and how far it is; neither can change before this transaction ends.
+WITH m AS MATERIALIZED (
+    SELECT id, hash, hash_algorithm, first_seen, revision, group_id
+      FROM postroom_message
+     WHERE box = :box AND message_id = :message_id AND source = :source AND retired = 0
+       FOR UPDATE
+), q AS MATERIALIZED (
+    SELECT id, state, group_id, available_at, fence FROM postroom_queue WHERE id = (SELECT id FROM m) FOR UPDATE
+)
+SELECT m.id, coalesce(q.state, 3)::integer, m.hash, m.hash_algorithm, m.first_seen, m.revision, m.group_id,
+       q.group_id, q.available_at, q.fence
+  FROM m LEFT JOIN q ON q.id = m.id
+
+-- name: replace
+UPDATE postroom_message
+   SET topic = :topic, payload = :payload, format = :format, headers = :headers, correlation_id = :correlation_id,
+       hash = :hash, hash_algorithm = :hash_algorithm, due = :due, expires = coalesce(:expires, expires),
+       revision = revision + (topic <> :topic OR payload <> :payload OR format <> :format
+                              OR hash IS DISTINCT FROM :hash)::integer
+ WHERE id = :id
+RETURNING revision
+
+-- name: rivals
+SELECT id FROM postroom_queue
+ WHERE box = :box AND collapse_key = :collapse_key AND state = 1 AND id < :before AND id <> :id
+ ORDER BY id
+   FOR UPDATE SKIP LOCKED
+
+-- == claim ==
+
+-- name: claim
+-- Everything in one statement. `due` is materialised, or the planner might run it again for each row and lock more than
+-- was asked for. What must not be claimed comes back without a state. Rows look as they did before the claim.
+WITH due AS MATERIALIZED (
+    SELECT q.id, q.available_at,
+           (q.expires IS NULL OR q.expires > :now) AND (:most::integer IS NULL OR q.deliveries < :most) AS may
+      FROM postroom_queue q
+     WHERE q.box = :box AND q.available_at <= :now AND q.available_at >= coalesce(:since, '-infinity'::timestamptz)
+       AND (:topics::text[] IS NULL OR (SELECT topic FROM postroom_message m WHERE m.id = q.id) = ANY (:topics))
+     ORDER BY q.available_at, q.id
+     LIMIT :limit
+       FOR NO KEY UPDATE SKIP LOCKED
+), taken AS (
+    UPDATE postroom_queue q
+       SET state = 2, owner = :owner, fence = q.fence + 1, deliveries = q.deliveries + 1, available_at = :now + :lease::interval,
+           stale = 0
+      FROM due
+     WHERE q.id = due.id AND due.may
+    RETURNING q.id, q.attempt, q.deliveries, q.last_error, q.fence, q.available_at
+)
+SELECT due.id, m.source, m.message_id, m.topic, m.payload, m.format, m.headers, m.correlation_id, m.group_id,
+       m.collapse_key, m.hash, m.due, m.expires, m.received_at, m.first_seen, m.last_seen, m.revision,
+       CASE WHEN due.may THEN 1 END, t.attempt, t.deliveries - 1, t.last_error, NULL, t.fence - 1, due.available_at,
+       NULL, NULL, NULL, NULL, t.available_at
+  FROM due
+  LEFT JOIN taken t ON t.id = due.id
+  LEFT JOIN postroom_message m ON m.id = t.id
+ ORDER BY due.available_at, due.id
+
+-- name: turn
+-- `complete` and `claim` together: a worker's round is one statement, one commit and one visit. The first row says what
+-- was settled, and is there even if nothing was claimed.
+WITH mine AS MATERIALIZED (
+    SELECT q.id
+      FROM unnest(:ids::bigint[], :fences::bigint[]) AS c (id, fence)
+      JOIN postroom_queue q ON q.id = c.id AND q.fence = c.fence
+     WHERE q.box = :box AND q.owner = :owner AND q.state = 2
+     ORDER BY q.id
+       FOR UPDATE OF q
+), gone AS (
+    DELETE FROM postroom_queue q USING mine WHERE q.id = mine.id
+    RETURNING q.id, q.owner, q.attempt, q.deliveries, q.last_error
+), kept AS (
+    INSERT INTO postroom_ledger (id, box, completed_at, completed_by, ending, attempt, deliveries, last_error)
+    SELECT id, :box, :now, owner, 'handled', attempt, deliveries, last_error FROM gone
+), due AS MATERIALIZED (
+    SELECT q.id, q.available_at,
+           (q.expires IS NULL OR q.expires > :now) AND (:most::integer IS NULL OR q.deliveries < :most) AS may
+      FROM postroom_queue q
+     WHERE q.box = :box AND q.available_at <= :now AND q.available_at >= coalesce(:since, '-infinity'::timestamptz)
+       AND q.id <> ALL (:ids::bigint[])
+       AND (:topics::text[] IS NULL OR (SELECT topic FROM postroom_message m WHERE m.id = q.id) = ANY (:topics))
+     ORDER BY q.available_at, q.id
+     LIMIT :limit
+       FOR NO KEY UPDATE SKIP LOCKED
+), taken AS (
+    UPDATE postroom_queue q
+       SET state = 2, owner = :owner, fence = q.fence + 1, deliveries = q.deliveries + 1, available_at = :now + :lease::interval,
+           stale = 0
+      FROM due
+     WHERE q.id = due.id AND due.may
+    RETURNING q.id, q.attempt, q.deliveries, q.last_error, q.fence, q.available_at
+)
+SELECT due.id, m.source, m.message_id, m.topic, m.payload, m.format, m.headers, m.correlation_id, m.group_id,
+       m.collapse_key, m.hash, m.due, m.expires, m.received_at, m.first_seen, m.last_seen, m.revision,
+       CASE WHEN due.may THEN 1 END, t.attempt, t.deliveries - 1, t.last_error, NULL, t.fence - 1, due.available_at,
+       NULL, NULL, NULL, NULL, t.available_at,
+       CASE WHEN row_number() OVER () = 1 THEN settled.ids END
+  FROM (SELECT array(SELECT id FROM gone) AS ids) settled
+  LEFT JOIN due ON true
+  LEFT JOIN taken t ON t.id = due.id
+  LEFT JOIN postroom_message m ON m.id = t.id
+ ORDER BY due.available_at, due.id
+
+-- name: lock_doomed
+-- What a claim has left behind, if it is still so.
+SELECT id, coalesce(expires <= :now, false) FROM postroom_queue
+ WHERE id = ANY (:ids::bigint[]) AND available_at <= :now
+   AND (expires <= :now OR deliveries >= :most::integer)
+ ORDER BY id
+   FOR UPDATE SKIP LOCKED
+
+-- name: hints
+-- Rows of a FIFO box whose time has come. Each group is tried once; the lock keeps other claims away from it, whatever
+-- rows of it they see. It must be a statement of its own: only what is read after it is current.
+WITH due AS MATERIALIZED (
+    SELECT q.id, q.group_id, q.expires, q.deliveries, q.available_at
+      FROM postroom_queue q
+     WHERE q.box = :box AND q.available_at <= :now AND q.id <> ALL (:seen::bigint[])
+       AND (:topics::text[] IS NULL OR (SELECT topic FROM postroom_message m WHERE m.id = q.id) = ANY (:topics))
+     ORDER BY q.available_at, q.id
+     LIMIT :limit
+       FOR NO KEY UPDATE SKIP LOCKED
+), groups AS MATERIALIZED (
+    SELECT DISTINCT group_id FROM due WHERE group_id IS NOT NULL
+), locked AS MATERIALIZED (
+    SELECT group_id, pg_try_advisory_xact_lock(hashtextextended('postroom_queue line ' || :box || ' ' || group_id, 0)) AS mine
+      FROM groups
+)
+SELECT due.id, due.group_id, due.expires, due.deliveries, coalesce(locked.mine, true)::integer,
+       (current_setting('transaction_isolation') = 'read committed')::integer
+  FROM due
+  LEFT JOIN locked ON locked.group_id = due.group_id
+ ORDER BY due.available_at, due.id
+
+-- name: lines
+-- Groups from their fronts, in the order given; of a group that is held, only who holds it. It ends when there are enough.
+SELECT g.group_id, holder.id, coalesce(l.id, 0), coalesce(l.state, 0)::integer, l.available_at, coalesce(l.fence, 0),
+       l.expires, coalesce(l.deliveries, 0), coalesce(l.topic, '')
+  FROM unnest(:groups::text[]) AS g (group_id)
+  LEFT JOIN LATERAL (
+        SELECT q.id FROM postroom_queue q
+         WHERE q.box = :box AND q.group_id = g.group_id AND q.state = 2 AND q.available_at > :now
+         LIMIT 1) holder ON true
+  LEFT JOIN LATERAL (
+        SELECT q.id, q.state, q.available_at, q.fence, q.expires, q.deliveries,
+               (SELECT topic FROM postroom_message m WHERE m.id = q.id) AS topic
+          FROM postroom_queue q
+         WHERE q.box = :box AND q.group_id = g.group_id
+           AND NOT (q.state = 1 AND q.fence = 0 AND q.available_at IS NOT NULL AND q.available_at > :now)
+         ORDER BY q.id
+         LIMIT :limit) l ON holder.id IS NULL
+ WHERE holder.id IS NOT NULL OR l.id IS NOT NULL
+ LIMIT :limit
+
+-- name: take
+-- The fronts that were read, and who stands in no line. If a member is locked or has changed, the line is taken only up
+-- to it: nothing is overtaken. Rows look as they did before the claim.
+WITH wanted AS MATERIALIZED (
+    SELECT * FROM unnest(:ids::bigint[], :lines::integer[]) WITH ORDINALITY AS w (id, line, place)
+), locked AS MATERIALIZED (
+    SELECT q.id, q.available_at
+      FROM postroom_queue q
+     WHERE q.id = ANY (:ids::bigint[]) AND q.state IN (1, 2) AND (q.available_at IS NULL OR q.available_at <= :now)
+     ORDER BY q.id
+       FOR NO KEY UPDATE SKIP LOCKED
+), cut AS (
+    SELECT w.line, min(w.place) AS place
+      FROM wanted w LEFT JOIN locked l ON l.id = w.id
+     WHERE l.id IS NULL AND w.line IS NOT NULL
+     GROUP BY w.line
+), taken AS (
+    UPDATE postroom_queue q
+       SET state = 2, owner = :owner, fence = q.fence + 1, deliveries = q.deliveries + 1, available_at = :until, stale = 0
+      FROM wanted w
+      JOIN locked ON locked.id = w.id
+      LEFT JOIN cut ON cut.line = w.line
+     WHERE q.id = w.id AND (cut.place IS NULL OR w.place < cut.place)
+    RETURNING q.id, q.attempt, q.deliveries, q.last_error, q.fence, q.available_at, w.place, locked.available_at AS was
+)
+SELECT t.id, m.source, m.message_id, m.topic, m.payload, m.format, m.headers, m.correlation_id, m.group_id,
+       m.collapse_key, m.hash, m.due, m.expires, m.received_at, m.first_seen, m.last_seen, m.revision,
+       1, t.attempt, t.deliveries - 1, t.last_error, NULL, t.fence - 1, t.was, NULL, NULL, NULL, NULL, t.available_at
+  FROM taken t
+  JOIN postroom_message m ON m.id = t.id
+ ORDER BY t.place
+
+-- name: sleep
+-- Not its turn: it waits until whoever stands ahead moves on. That one is locked meanwhile, so that it cannot leave
+-- without seeing whom it must wake; where it is locked already, the hint stays.
+WITH ahead AS MATERIALIZED (
+    SELECT id FROM postroom_queue
+     WHERE id = ANY (:ahead::bigint[]) AND (available_at IS NOT NULL OR state = 4)
+     ORDER BY id
+       FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE postroom_queue q SET state = 1, owner = NULL, available_at = NULL
+  FROM unnest(:id::bigint[], :ahead::bigint[]) AS s (id, ahead)
+  JOIN ahead ON ahead.id = s.ahead
+ WHERE q.id = s.id AND q.state IN (1, 2) AND q.available_at <= :now
+
+-- name: renew
+WITH mine AS MATERIALIZED (
+    SELECT q.id
+      FROM unnest(:ids::bigint[], :fences::bigint[]) AS c (id, fence)
+      JOIN postroom_queue q ON q.id = c.id AND q.fence = c.fence
+     WHERE q.box = :box AND q.owner = :owner AND q.state = 2
+     ORDER BY q.id
+       FOR NO KEY UPDATE OF q
+)
+UPDATE postroom_queue q SET available_at = :until FROM mine WHERE q.id = mine.id
+RETURNING q.id
+
+-- name: late
+SELECT id FROM postroom_queue
+ WHERE box = :box AND available_at <= :now AND state = 2
+ ORDER BY available_at, id
+ LIMIT :limit
+   FOR NO KEY UPDATE SKIP LOCKED
+
+-- name: free
+UPDATE postroom_queue SET state = 1, owner = NULL WHERE id = ANY (:id::bigint[])
+
+-- name: expired
+SELECT id, group_id FROM postroom_queue
+ WHERE box = :box AND expires <= :now AND state = 1
+ ORDER BY expires, id
+ LIMIT :limit
+   FOR UPDATE SKIP LOCKED
+
+-- == settle ==
+
+-- name: hold
+-- Claims that still hold, and go on holding while this transaction lasts.
+SELECT q.id, q.attempt, q.group_id, q.stale
+  FROM unnest(:ids::bigint[], :fences::bigint[]) AS c (id, fence)
+  JOIN postroom_queue q ON q.id = c.id AND q.fence = c.fence
+ WHERE q.box = :box AND q.owner = :owner AND q.state = 2
+ ORDER BY q.id
+   FOR UPDATE OF q
+
+-- name: end_batch
+UPDATE postroom_queue q SET state = 1, owner = NULL, available_at = NULL
+  FROM unnest(:box::text[], :group_id::text[], :id::bigint[]) AS e (box, group_id, id)
+ WHERE q.box = e.box AND q.group_id = e.group_id AND q.id > e.id AND q.state = 2
+
+-- name: wait
+UPDATE postroom_queue q
+   SET state = 1, owner = NULL, attempt = w.attempt, available_at = w.at, last_error = coalesce(w.error, q.last_error)
+  FROM unnest(:id::bigint[], :attempt::integer[], :at::timestamptz[], :error::text[]) AS w (id, attempt, at, error)
+ WHERE q.id = w.id
+
+-- name: bury
+UPDATE postroom_queue q
+   SET state = 4, owner = NULL, available_at = NULL, died_at = :now, last_error = b.error, group_id = b.group_id,
+       attempt = q.attempt + b.counted
+  FROM unnest(:id::bigint[], :error::text[], :group_id::text[], :counted::integer[]) AS b (id, error, group_id, counted)
+ WHERE q.id = b.id
+
+-- name: set_error
+UPDATE postroom_queue q SET last_error = e.error, attempt = q.attempt + e.counted
+  FROM unnest(:id::bigint[], :error::text[], :counted::integer[]) AS e (id, error, counted)
+ WHERE q.id = e.id
+
+-- name: complete
+WITH mine AS MATERIALIZED (
+    SELECT q.id
+      FROM unnest(:ids::bigint[], :fences::bigint[]) AS c (id, fence)
+      JOIN postroom_queue q ON q.id = c.id AND q.fence = c.fence
+     WHERE q.box = :box AND q.owner = :owner AND q.state = 2
+     ORDER BY q.id
+       FOR UPDATE OF q
+), gone AS (
+    DELETE FROM postroom_queue q USING mine WHERE q.id = mine.id
+    RETURNING q.id, q.owner, q.attempt, q.deliveries, q.last_error, q.group_id
+), kept AS (
+    INSERT INTO postroom_ledger (id, box, completed_at, completed_by, ending, attempt, deliveries, last_error)
+    SELECT id, :box, :now, owner, 'handled', attempt, deliveries, last_error FROM gone
+)
+SELECT id, group_id FROM gone
+
+-- name: finish
+INSERT INTO postroom_ledger (id, box, completed_at, completed_by, ending, attempt, deliveries, last_error)
+SELECT id, box, :now, NULL, :ending, attempt, deliveries, last_error
+  FROM postroom_queue
+ WHERE id = ANY (:ids::bigint[])
+
+-- name: dequeue
+DELETE FROM postroom_queue WHERE id = ANY (:ids::bigint[]) RETURNING group_id
+
+-- name: blank
+UPDATE postroom_message SET payload = '', format = 'text', headers = NULL WHERE id = ANY (:ids::bigint[])
+
+-- name: promote
+-- The first of each line that nobody else is at. If it waits only for its turn, that is now; otherwise it is locked, so
+-- that it cannot leave without seeing who stands behind. A spurious promotion is only a hint. In a caller's transaction
+-- that reads an old snapshot, it may be asleep without our seeing it: then it is written anyway, and PostgreSQL objects.
+WITH front AS MATERIALIZED (
+    SELECT f.id, f.state, f.available_at
+      FROM unnest(:groups::text[]) AS g (group_id)
+      CROSS JOIN LATERAL (
+            SELECT q.id, q.state, q.available_at FROM postroom_queue q
+             WHERE q.box = :box AND q.group_id = g.group_id
+               AND NOT (q.state = 1 AND q.fence = 0 AND q.available_at IS NOT NULL AND q.available_at > :now)
+             ORDER BY q.id
+             LIMIT 1
+               FOR NO KEY UPDATE SKIP LOCKED) f
+)
+UPDATE postroom_queue q SET available_at = :now
+  FROM front
+ WHERE q.id = front.id AND q.state = 1
+   AND (q.available_at IS NULL
+        OR q.available_at <= :now AND current_setting('transaction_isolation') <> 'read committed')
+
+-- == replay, purge, find ==
+
+-- name: lock_dead
+SELECT id FROM postroom_queue WHERE id = ANY (:ids::bigint[]) AND state = 4 ORDER BY id FOR UPDATE
+
+-- name: revive
+UPDATE postroom_queue q
+   SET state = 1, died_at = NULL, attempt = 0, deliveries = 0, expires = NULL, group_id = r.group_id, available_at = r.at,
+       fence = CASE WHEN q.fence = 0 THEN 1 ELSE q.fence END
+  FROM unnest(:id::bigint[], :group_id::text[], :at::timestamptz[]) AS r (id, group_id, at)
+ WHERE q.id = r.id
+
+-- name: forget_expires
+UPDATE postroom_message SET expires = NULL WHERE id = ANY (:id::bigint[]) AND expires IS NOT NULL
+
+-- name: find
+SELECT e.*
+  FROM postroom_entry e
+ WHERE e.box = :box AND e.id > :after
+   AND (:topic::text IS NULL OR e.topic = :topic)
+   AND (:source::text IS NULL OR e.source = :source)
+   AND (:group_id::text IS NULL OR e.group_id = :group_id)
+   AND (:correlation_id::text IS NULL OR e.correlation_id = :correlation_id)
+   AND (:seen::integer = 1 OR e.state <> 0) AND (:waiting::integer = 1 OR e.state <> 1)
+   AND (:claimed::integer = 1 OR e.state <> 2) AND (:done::integer = 1 OR e.state <> 3)
+   AND (:dead::integer = 1 OR e.state <> 4)
+ ORDER BY e.id
+ LIMIT :limit
+
+-- name: find_dead
+SELECT w.*
+  FROM postroom_work w
+ WHERE w.box = :box AND w.state = 4 AND w.id > :after
+   AND (:blocking::integer = 0 OR w.line IS NOT NULL)
+   AND (:topic::text IS NULL OR w.topic = :topic)
+   AND (:source::text IS NULL OR w.source = :source)
+   AND (:group_id::text IS NULL OR w.group_id = :group_id)
+   AND (:correlation_id::text IS NULL OR w.correlation_id = :correlation_id)
+ ORDER BY w.id
+ LIMIT :limit
+
+-- name: find_listed
+SELECT e.* FROM postroom_entry e WHERE e.id = ANY (:ids::bigint[]) AND e.box = :box ORDER BY e.id
+
+-- name: purge_done
+WITH old AS MATERIALIZED (
+    SELECT l.id
+      FROM postroom_ledger l
+      JOIN postroom_message m ON m.id = l.id
+     WHERE l.box = :box AND l.completed_at <= :cutoff
+       AND (:sliding::integer = 0 OR m.last_seen <= :cutoff)
+       AND (:window::interval IS NULL OR m.first_seen + :window <= :now)
+     ORDER BY l.completed_at, l.id
+     LIMIT :limit
+       FOR UPDATE OF l, m SKIP LOCKED
+)
+DELETE FROM postroom_ledger l USING old WHERE l.id = old.id RETURNING l.id
+
+-- name: purge_dead
+WITH old AS MATERIALIZED (
+    SELECT id FROM postroom_queue
+     WHERE box = :box AND state = 4 AND died_at <= :cutoff ORDER BY id LIMIT :limit FOR UPDATE SKIP LOCKED
+)
+DELETE FROM postroom_queue q USING old WHERE q.id = old.id RETURNING q.id, q.group_id
+
+-- name: purge_seen
+WITH old AS MATERIALIZED (
+    SELECT q.id FROM postroom_queue q
+      JOIN postroom_message m ON m.id = q.id
+     WHERE q.box = :box AND q.state = 0 AND m.last_seen <= :cutoff ORDER BY q.id LIMIT :limit
+       FOR UPDATE OF q, m SKIP LOCKED
+)
+DELETE FROM postroom_queue q USING old WHERE q.id = old.id RETURNING q.id, q.group_id
+
+-- name: forget
+DELETE FROM postroom_message WHERE id = ANY (:ids::bigint[])

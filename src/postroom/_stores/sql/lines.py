@@ -1,0 +1,164 @@
+"""Claiming from FIFO lines, as programs (docs/decisions/0005 and 0008).
+
+A row whose time has come is only a *hint* that its group may have work. A claim reads the lines of the hinted groups,
+takes their fronts by the rules of the kernel, and lets the other hints sleep until whoever stands ahead of them leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from postroom._kernel.line import claimable_front
+from postroom._kernel.policy import cause_of_death
+from postroom._kernel.program import Program
+from postroom._stores.sql import rows
+from postroom._stores.sql.engines.base import Engine
+from postroom._stores.sql.statements import Many, Statement
+from postroom.spi import Ask, Box, State
+
+FIRST_LOOK, LONGEST_LOOK, MOST_HINTS = 50, 200, 1000
+"""How many hints are looked at together, and in one claim: where groups are blocked, a claim must still end."""
+
+
+class Hint(NamedTuple):
+    """A row of the statement `hints`."""
+
+    id: int
+    group: str | None
+    expires: Any
+    deliveries: int
+    is_free: int
+    """Whether no other claim is at this group right now."""
+    is_current: int = 1
+    """Whether what is read next is what is now: not so in a transaction that reads an old snapshot."""
+
+
+class Member(NamedTuple):
+    """A row of the statement `lines`: a member of a line, from its front; or only the holder of a group."""
+
+    group: str
+    holder: int | None
+    """Who has a live lease; then the rest is empty."""
+    id: int
+    code: int
+    available_at: Any
+    fence: int
+    expires: Any
+    deliveries: int
+    topic: str
+
+    @property
+    def state(self) -> State:
+        return rows.STATES[self.code]
+
+
+class Doomed(NamedTuple):
+    """What must not be claimed again, and why."""
+
+    id: int
+    group: str | None
+    cause: str
+    counts: bool = False
+    """Whether the execution that led to this counts as an attempt."""
+
+
+class Picked(NamedTuple):
+    """What a look at some hints has shown."""
+
+    free: list[int]
+    """Ids that stand in no line."""
+    fronts: dict[str, list[int]]
+    """Groups → ids from the front of their lines."""
+    asleep: list[tuple[int, int]]
+    """Hints that must wait, each with the id of somebody ahead, who will wake them."""
+    doomed: Doomed | None
+    """The first that must not be claimed: it is buried, and the look repeated."""
+
+
+class Look:
+    """One look at hints: pure rules, no statements."""
+
+    def __init__(self, box: Box, ask: Ask, now: Any, held: dict[str, int], room: int) -> None:
+        self._box, self._ask, self._now = box, ask, now
+        self._held = dict(held)
+        self._room = room
+        self._picked = Picked([], {}, [], None)
+
+    def pick(self, hints: Sequence[Hint], lines: dict[str, list[Member]]) -> Picked:
+        for hint in hints:
+            if self._room == 0:
+                break
+            doomed = self._alone(hint) if hint.group is None else self._in_line(hint, hint.group, lines)
+            if doomed is not None:
+                return self._picked._replace(doomed=doomed)
+        return self._picked
+
+    def _alone(self, hint: Hint) -> Doomed | None:
+        if cause := self._cause(hint):
+            return Doomed(hint.id, None, cause)
+        self._picked.free.append(hint.id)
+        self._room -= 1
+        return None
+
+    def _in_line(self, hint: Hint, group: str, lines: dict[str, list[Member]]) -> Doomed | None:
+        if group not in self._held and (line := lines.get(group)):
+            if line[0].holder is not None:
+                self._held[group] = line[0].holder
+            elif doomed := self._take(group, line):
+                return doomed
+        taken = self._picked.fronts.get(group, ())
+        ahead = self._held.get(group, lines[group][0].id if group in lines else hint.id)
+        if hint.id not in taken and ahead != hint.id:
+            self._picked.asleep.append((hint.id, ahead))
+        return None
+
+    def _take(self, group: str, line: list[Member]) -> Doomed | None:
+        front = claimable_front(line, self._now, self._room, self._ask.topics)
+        for member in front:
+            if cause := self._cause(member):
+                return Doomed(member.id, group, cause)
+        if front:
+            self._picked.fronts[group] = [member.id for member in front]
+            self._held[group] = front[-1].id
+            self._room -= len(front)
+        return None
+
+    def _cause(self, row: Hint | Member) -> str | None:
+        return cause_of_death(self._box, deliveries=row.deliveries, expires=row.expires, now=self._now)
+
+
+class LinePrograms:
+    """What a claim reads and writes, apart from taking."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def hints(self, box: Box, ask: Ask, limit: int, seen: Sequence[int]) -> Program[list[Hint]]:
+        found = yield Statement(
+            "hints",
+            {
+                "box": box.key,
+                "limit": limit,
+                "seen": self._engine.array(list(seen)),
+                "topics": None if ask.topics is None else self._engine.array(sorted(ask.topics)),
+            },
+        )
+        return [Hint(*row) for row in found]
+
+    def read(self, box: Box, groups: list[str], limit: int) -> Program[dict[str, list[Member]]]:
+        """The lines of these groups from their fronts, about as far as `limit` messages need."""
+        lines: dict[str, list[Member]] = {}
+        if groups:
+            found = yield Statement("lines", {"box": box.key, "groups": self._engine.array(groups), "limit": limit})
+            for row in found:
+                lines.setdefault(row[0], []).append(Member(*row))
+        return lines
+
+    def leave_behind(self, box: Box, picked: Picked) -> Program[None]:
+        """After the taking: who held a group before has lost all of it, and hints that must wait go to sleep."""
+        if picked.fronts:
+            ends = [(box.key, group, ids[-1]) for group, ids in sorted(picked.fronts.items())]
+            yield Many("end_batch", ("box", "group_id", "id"), ends)
+        if picked.asleep:
+            yield Many("sleep", ("id", "ahead"), sorted(picked.asleep))

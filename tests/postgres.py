@@ -1,0 +1,68 @@
+"""A PostgreSQL database for this test process, with our tables in it; tests clean it, and do not make it anew."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import functools
+import secrets
+from typing import Any
+from urllib.parse import urlsplit
+
+import psycopg
+from tools.servers.base import ServerMissing, missing
+from tools.servers.postgres import default_postgres
+
+from postroom.sync import Postroom
+
+
+def server() -> str:
+    """The URL of a server; without one, the test is skipped, or fails where it must not be."""
+    try:
+        return default_postgres()
+    except ServerMissing as error:
+        missing(str(error))
+
+
+def create_database(*, durable: bool = False) -> str:
+    """A database of a random name, dropped when this process ends; answers its URL.
+
+    Most tests are about behaviour, not about power cuts: they do not wait for the disk.
+    """
+    name = f"postroom_test_{secrets.token_hex(6)}"
+    admin = server()
+    with psycopg.connect(admin, autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}" TEMPLATE template0 ENCODING UTF8'.encode())
+        if not durable:
+            connection.execute(f'ALTER DATABASE "{name}" SET synchronous_commit = off'.encode())
+    atexit.register(_drop, admin, name)
+    return urlsplit(admin)._replace(path=f"/{name}").geturl()
+
+
+def _drop(admin: str, name: str) -> None:
+    with psycopg.connect(admin, autocommit=True) as connection:
+        connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)'.encode())
+
+
+@functools.cache
+def shared_database() -> str:
+    """The database of this process, with the tables of the default names."""
+    url = create_database()
+    with Postroom(url) as room:
+        room.migrate()
+    return url
+
+
+def clean_database() -> str:
+    """The same, without any rows."""
+    url = shared_database()
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("DELETE FROM postroom_message")
+        connection.execute("DELETE FROM postroom_queue")
+        connection.execute("DELETE FROM postroom_ledger")
+    return url
+
+
+def with_driver(url: str, driver: str) -> str:
+    """The URL that chooses a driver: postgresql+asyncpg:// or postgresql+psycopg://."""
+    return url.replace("postgresql://", f"postgresql+{driver}://", 1)
