@@ -24,6 +24,8 @@ from benchmarks.postgres import subjects
 from benchmarks.postgres.subjects.base import Subject, seconds
 from benchmarks.workload import Item, items
 
+_log = logging.getLogger("benchmarks")
+
 
 class Worker:
     """Verbs by name. What they answer goes back as JSON."""
@@ -56,13 +58,15 @@ class Worker:
             try:
                 self._tell({"answer": await self._verbs[verb](**arguments)})
             except Exception as error:  # noqa: BLE001 - it belongs to the parent
-                logging.exception("%s failed", verb)
+                _log.exception("%s failed", verb)
                 self._tell({"error": f"{type(error).__name__}: {error}"})
         await self._subject.close()
 
     def _items(self, count: int) -> list[Item]:
         numbers = itertools.islice(self._numbers, count)
-        return [item._replace(message_id=f"event-{number:012d}") for item, number in zip(items(count), numbers, strict=True)]
+        return [
+            item._replace(message_id=f"event-{number:012d}") for item, number in zip(items(count), numbers, strict=True)
+        ]
 
     async def _fill(self, count: int, size: int) -> None:
         left = count

@@ -10,7 +10,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, ClassVar, Self, TypedDict, TypeVar, Unpack
 
-from postroom._connect import DEFAULT_PREFIX, Colour, observe, open_store
+from postroom._connect import Colour, observe, open_store
 from postroom._faces import check
 from postroom._faces.inbox import Inbox, SyncInbox
 from postroom._faces.options import BoxOptions, make_box
@@ -24,6 +24,7 @@ from postroom._kernel.states import BoxKind
 from postroom._runtime.janitor import Cleaned, Cleaning, Janitor
 from postroom._runtime.supervisor import BoxHealth, Supervisor
 from postroom._stores import journal
+from postroom._stores.sql.statements import DEFAULT_PREFIX
 from postroom.errors import ArgumentValueError, FeatureMissing, SchemaError
 from postroom.spi import Features, Schema
 

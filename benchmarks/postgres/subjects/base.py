@@ -75,12 +75,13 @@ class Subject(ABC):
 
     @abstractmethod
     async def serve(self, handled: Callable[[], None]) -> None:
-        """Return when a worker runs that waits for messages and calls `handled` for each."""
+        """Start a worker that waits for messages and calls `handled` for each."""
 
     @abstractmethod
     async def rest(self) -> None:
         """End that worker."""
 
+    @abstractmethod
     async def close(self) -> None:
         """Give back what `open` took."""
 

@@ -98,7 +98,7 @@ class Ours(Subject):
             await inbox.find(limit=1)  # connects
         return self._workers[batch]
 
-    async def _handle(self, message: Message[Any]) -> None:  # noqa: ARG002
+    async def _handle(self, message: Message[Any]) -> None:
         self._tally.add()
         if self._handled is not None:
             self._handled()

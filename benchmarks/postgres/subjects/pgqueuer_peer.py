@@ -55,9 +55,6 @@ class Pgqueuer(Subject):
     async def serve(self, handled: Callable[[], None]) -> None:
         self._serving = self._manager(handled)
         self._running = asyncio.create_task(self._serving.run())
-        while not self._serving.pending_health_check and not self._running.done():
-            await asyncio.sleep(0.01)  # its first look at its own listener comes when it listens
-        await self._serving.listener_healthy()
 
     async def rest(self) -> None:
         self._serving.shutdown.set()

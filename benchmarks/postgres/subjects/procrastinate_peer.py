@@ -61,9 +61,6 @@ class Procrastinate(Subject):
     async def serve(self, handled: Callable[[], None]) -> None:
         self._handled = handled
         self._running = asyncio.create_task(self._work(concurrency=1, wait=True, listen_notify=True))
-        listening = "SELECT count(*) AS count FROM pg_stat_activity WHERE datname = current_database() AND query ~ '^LISTEN'"
-        while (await self._app.connector.execute_query_one_async(listening))["count"] == 0:
-            await asyncio.sleep(0.01)
 
     async def rest(self) -> None:
         self._running.cancel()

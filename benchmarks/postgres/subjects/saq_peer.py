@@ -1,7 +1,7 @@
-"""saq on PostgreSQL, with psycopg's C implementation. A claim takes as many jobs as tasks wait, so `batch` is its concurrency.
+"""saq on PostgreSQL, with psycopg's C implementation. A claim takes as many jobs as tasks wait: `batch` is its concurrency.
 
-It has no bulk call: many calls at once are its fastest way in. Jobs are deleted when they are done (`ttl=-1`), the faster
-choice. Its tasks take a connection while they hold one, so the pool is more than twice as large as the concurrency.
+It has no bulk call: many calls at once are its fastest way in. Jobs are deleted when they are done (`ttl=-1`), the
+faster choice. Its tasks take a connection while they hold one: the pool is more than twice as large as the concurrency.
 """
 
 from __future__ import annotations
@@ -57,12 +57,6 @@ class Saq(Subject):
     async def serve(self, handled: Callable[[], None]) -> None:
         self._serving = self._worker(1, handled=handled)
         self._running = asyncio.create_task(self._serving.start())
-        listening = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND query ~ '^LISTEN'"
-        while True:
-            async with self._queue.pool.connection() as connection:
-                if await (await connection.execute(listening)).fetchone():
-                    return
-            await asyncio.sleep(0.01)
 
     async def rest(self) -> None:
         await self._serving.stop()

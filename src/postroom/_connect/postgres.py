@@ -23,8 +23,6 @@ POOL_SIZE = 10
 SERVER_SETTINGS = {
     "application_name": "postroom",
     "enable_seqscan": "off",
-    "enable_hashjoin": "off",
-    "enable_mergejoin": "off",
     "jit": "off",
     "timezone": "UTC",
 }
@@ -97,7 +95,7 @@ def _pool(driver: str, settings: PoolSettings, options: StoreOptions) -> Pool:
     given = options.pool
     if given is None:
         own: Any = {"asyncpg": AsyncpgPool, "psycopg": PsycopgPool if options.colour == "async" else SyncPsycopgPool}
-        return own[driver](settings)  # type: ignore[no-any-return]
+        return own[driver](settings)
     name = f"{type(given).__module__.partition('.')[0]}.{type(given).__name__}"
     kinds: dict[tuple[str, str], Any] = {
         ("asyncpg.Pool", "async"): lambda: AsyncpgPool(settings, given),
@@ -110,7 +108,7 @@ def _pool(driver: str, settings: PoolSettings, options: StoreOptions) -> Pool:
     if make is None:
         known = ", ".join(kind for kind, colour in kinds if colour == options.colour)
         raise ArgumentTypeError(f"pool is a {name}; {options.colour} code takes one of: {known}")
-    return make()  # type: ignore[no-any-return]
+    return make()
 
 
 def _wire(engine: Any, colour: str) -> Any:

@@ -17,7 +17,7 @@ from postroom._stores.sql.engines.base import Engine
 from postroom._stores.sql.statements import Many, Statement
 from postroom.spi import Ask, Box, State
 
-FIRST_LOOK, LONGEST_LOOK, MOST_HINTS = 50, 200, 1000
+LONGEST_LOOK, MOST_HINTS = 200, 1000
 """How many hints are looked at together, and in one claim: where groups are blocked, a claim must still end."""
 
 
@@ -28,8 +28,6 @@ class Hint(NamedTuple):
     group: str | None
     expires: Any
     deliveries: int
-    is_free: int
-    """Whether no other claim is at this group right now."""
     is_current: int = 1
     """Whether what is read next is what is now: not so in a transaction that reads an old snapshot."""
 
@@ -155,10 +153,12 @@ class LinePrograms:
                 lines.setdefault(row[0], []).append(Member(*row))
         return lines
 
-    def leave_behind(self, box: Box, picked: Picked) -> Program[None]:
-        """After the taking: who held a group before has lost all of it, and hints that must wait go to sleep."""
-        if picked.fronts:
-            ends = [(box.key, group, ids[-1]) for group, ids in sorted(picked.fronts.items())]
-            yield Many("end_batch", ("box", "group_id", "id"), ends)
-        if picked.asleep:
-            yield Many("sleep", ("id", "ahead"), sorted(picked.asleep))
+    def leave_behind(self, box: Box, ends: dict[str, int], asleep: list[tuple[int, int]]) -> Program[None]:
+        """After the taking: who held a group before has lost all of it, and hints that must wait go to sleep.
+
+        `ends` are the groups of which something was taken, with the last of it.
+        """
+        if ends:
+            yield Many("end_batch", ("box", "group_id", "id"), [(box.key, *end) for end in sorted(ends.items())])
+        if asleep:
+            yield Many("sleep", ("id", "ahead"), sorted(asleep))

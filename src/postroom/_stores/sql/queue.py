@@ -14,7 +14,7 @@ from postroom._kernel.policy import EXPIRED, cause_of_death
 from postroom._kernel.program import Program
 from postroom._stores.sql import rows
 from postroom._stores.sql.engines.base import Engine
-from postroom._stores.sql.lines import FIRST_LOOK, LONGEST_LOOK, MOST_HINTS, Doomed, LinePrograms, Look, Picked
+from postroom._stores.sql.lines import LONGEST_LOOK, MOST_HINTS, Doomed, LinePrograms, Look, Picked
 from postroom._stores.sql.statements import Many, Statement
 from postroom.errors import AmbiguousMessageId, refuse
 from postroom.spi import (
@@ -343,7 +343,7 @@ class QueuePrograms:
         taken: list[StoredMessage] = []
         held: dict[str, int] = {}
         seen: list[int] = []
-        look = max(ask.limit, FIRST_LOOK)
+        look = ask.limit
         while len(taken) < ask.limit and len(seen) < MOST_HINTS:
             room = ask.limit - len(taken)
             hints = yield from self.lines.hints(box, ask, look, seen)
@@ -352,19 +352,20 @@ class QueuePrograms:
             if not hints[0].is_current:
                 raise refuse("it claims from FIFO lines by an old snapshot: use isolation level READ COMMITTED")
             seen += [hint.id for hint in hints]
-            hints = [hint for hint in hints if hint.is_free]
             groups = list(dict.fromkeys(hint.group for hint in hints if hint.group and hint.group not in held))
             read = yield from self.lines.read(box, groups, room)
             picked = Look(box, ask, now, held, room).pick(hints, read)
             if picked.doomed is not None:
                 return taken, [picked.doomed]
-            taken += yield from self._take_picked(ask, picked, now)
-            yield from self.lines.leave_behind(box, picked)
-            held |= {group: ids[-1] for group, ids in picked.fronts.items()}
-            look = min(2 * look, LONGEST_LOOK)
+            messages = yield from self._take_picked(box, ask, picked, now)
+            taken += messages
+            ends = {message.group: message.id for message in messages if message.group is not None}
+            yield from self.lines.leave_behind(box, ends, picked.asleep)
+            held |= ends
+            look = max(look, min(2 * look, LONGEST_LOOK))
         return taken, []
 
-    def _take_picked(self, ask: Ask, picked: Picked, now: Any) -> Program[list[StoredMessage]]:
+    def _take_picked(self, box: Box, ask: Ask, picked: Picked, now: Any) -> Program[list[StoredMessage]]:
         ids = [*picked.free, *(id_ for front in picked.fronts.values() for id_ in front)]
         if not ids:
             return []
@@ -430,9 +431,7 @@ class QueuePrograms:
                 return Claim(id_, held.owner, fence, _UNKNOWN)
         return None
 
-    def _sort_out_stale(
-        self, box: Box, done: Sequence[Indexed]
-    ) -> Program[tuple[list[Indexed], list[Indexed]]]:
+    def _sort_out_stale(self, box: Box, done: Sequence[Indexed]) -> Program[tuple[list[Indexed], list[Indexed]]]:
         """An ack of content that has changed meanwhile is none, where the box says so: it is given back."""
         stale: set[int] = set()
         for owner, held in batches_of_one_owner(done):
@@ -440,9 +439,7 @@ class QueuePrograms:
             stale.update(held[id_][0] for id_, _, _, is_stale in found if is_stale)
         return [item for item in done if item[0] not in stale], [item for item in done if item[0] in stale]
 
-    def _give_back(
-        self, box: Box, given: Sequence[Indexed], settlements: Sequence[Settlement]
-    ) -> Program[list[int]]:
+    def _give_back(self, box: Box, given: Sequence[Indexed], settlements: Sequence[Settlement]) -> Program[list[int]]:
         """Retry, release or dead; answers the indexes of those that were settled."""
         settled: list[int] = []
         now = yield from self.moment()

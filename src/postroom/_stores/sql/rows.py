@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any
+from uuid import UUID
 
 from postroom._stores.sql.engines.base import Engine
 from postroom.spi import Box, Claim, Draft, Ending, Message, State, StoredMessage
@@ -13,7 +17,7 @@ CODES = {state: code for code, state in enumerate(STATES)}
 SEEN, WAITING, CLAIMED, DONE, DEAD = range(5)
 
 # Positions in the views postroom_work and postroom_entry.
-ID, EXPIRES, STATE, DELIVERIES, FENCE, AVAILABLE_AT, LINE, BOX = 0, 12, 17, 19, 22, 23, 27, 28
+ID, EXPIRES, DELIVERIES, FENCE, LINE = 0, 12, 19, 22, 27
 
 MESSAGE_COLUMNS = (
     "id",
@@ -122,3 +126,38 @@ def message_of(engine: Engine, row: tuple[Any, ...], claim: Claim | None = None)
             None,
         ),
     )
+
+
+_NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+_NO_END = (None, None, None, None)
+
+
+def claimed(engine: Engine, found: Iterable[Any], owner: UUID, until: datetime) -> list[StoredMessage]:
+    """Messages that were just claimed, from lean rows: the columns of a message up to its revision, then attempt,
+    deliveries, error and fence. This runs for every message that is worked on: it copies slices, and converts little."""
+    payload, new, moments = engine.payload, tuple.__new__, slice(11, 16)
+    utc = engine.moment(until)
+    messages: list[StoredMessage] = []
+    for row in found:
+        times = row[moments]
+        if times[3].tzinfo is not UTC:
+            times = tuple(None if time is None else engine.moment(time) for time in times)
+        messages.append(
+            new(
+                Message,
+                (
+                    *row[0:4],
+                    payload(row[4], row[5]),
+                    row[5],
+                    _NO_HEADERS if row[6] is None else json.loads(row[6]),
+                    *row[7:11],
+                    *times,
+                    row[16],
+                    State.CLAIMED,
+                    *row[17:20],
+                    new(Claim, (row[0], owner, row[20], utc)),
+                    *_NO_END,
+                ),
+            )
+        )
+    return messages

@@ -57,7 +57,9 @@ class Execution:
         rows = step.rows
         if text.columns != step.columns:
             pick = itemgetter(*map((*step.columns, "now").index, text.columns))
-            rows = [pick((*row, self._now)) for row in rows] if len(text.columns) > 1 else [(pick(row),) for row in rows]
+            rows = (
+                [pick((*row, self._now)) for row in rows] if len(text.columns) > 1 else [(pick(row),) for row in rows]
+            )
         self._cursor.executemany(text.positional, rows)
         return self._cursor.rowcount
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from uuid import UUID
 
 from postroom._stores.sql.statements import Migration, Text
+
+if TYPE_CHECKING:
+    from postroom._stores.sql.queue import QueuePrograms
 
 
 class Engine(Protocol):
@@ -21,6 +24,10 @@ class Engine(Protocol):
     def statements(self) -> Mapping[str, Text]: ...
     @property
     def migrations(self) -> tuple[Migration, ...]: ...
+    @property
+    def queue(self) -> QueuePrograms:
+        """The programs of the work queue, as they are best here."""
+
     @property
     def preamble(self) -> tuple[str, ...]:
         """What comes before the first migration, such as the making of a schema."""

@@ -17,10 +17,8 @@ from postroom.spi import Ask, Box, Claim, Draft, Settlement, StoredMessage
 
 Row = tuple[Any, ...]
 
-_UNTIL = rows.BOX
-"""In what a claim returns, the end of the new lease stands in the place of the box."""
-_SETTLED = rows.BOX + 1
-_PLAIN = ("source", "message_id", "topic")
+_LAST, _UNTIL, _SETTLED, _DOOMED = 11, 12, 21, 22
+"""In the first row of what a claim returns: how far it looked, the end of the leases, and what was settled or is doomed."""
 
 
 class PostgresQueue(QueuePrograms):
@@ -75,7 +73,7 @@ class PostgresQueue(QueuePrograms):
         since = self._frontier.since(box.key)
         found = yield Statement("claim", self._asked(box, ask, since), alone=True)
         messages, doomed = yield from self._receive(box, ask, found, since)
-        if since is not None and len(found) < ask.limit:
+        if since is not None and len(messages) < ask.limit and not doomed:
             rest, doomed = yield from self._claim_due(box, ask._replace(limit=ask.limit - len(messages)))
             messages += rest
         return messages, doomed
@@ -95,33 +93,36 @@ class PostgresQueue(QueuePrograms):
         self, box: Box, ask: Ask, found: Sequence[Row], since: Any
     ) -> Program[tuple[list[StoredMessage], list[Doomed]]]:
         """What a claim returned: messages, and what must be buried instead."""
-        self._frontier.advance(box.key, since, found[-1][rows.AVAILABLE_AT] if len(found) == ask.limit else None)
-        doomed = [row[rows.ID] for row in found if row[rows.STATE] is None]
+        about, *claimed = found
+        doomed = about[_DOOMED]
+        full = len(claimed) + len(doomed) == ask.limit
+        self._frontier.advance(box.key, since, about[_LAST] if full else None)
+        messages = rows.claimed(self.engine, claimed, ask.owner, about[_UNTIL])
         if not doomed:
-            return self._messages(ask, found), []
-        taken = [row for row in found if row[rows.STATE] is not None]
-        parameters = {"ids": doomed, "most": box.delivery.max_deliveries}
-        locked = yield Statement("lock_doomed", parameters)
-        return self._messages(ask, taken), [Doomed(id_, None, EXPIRED if is_old else DELIVERY_LIMIT) for id_, is_old in locked]
+            return messages, []
+        locked = yield Statement("lock_doomed", {"ids": doomed, "most": box.delivery.max_deliveries})
+        return messages, [Doomed(id_, None, EXPIRED if is_old else DELIVERY_LIMIT) for id_, is_old in locked]
 
-    def _messages(self, ask: Ask, found: Sequence[Row]) -> list[StoredMessage]:
-        if not found:
-            return []
-        engine, owner = self.engine, ask.owner
-        until = engine.moment(found[0][_UNTIL])
-        message_of, fence = rows.message_of, rows.FENCE
-        return [message_of(engine, row, Claim(row[0], owner, row[fence] + 1, until)) for row in found]
-
-    def _take_picked(self, ask: Ask, picked: Picked, now: Any) -> Program[list[StoredMessage]]:
+    def _take_picked(self, box: Box, ask: Ask, picked: Picked, now: Any) -> Program[list[StoredMessage]]:
         ids: list[int] = list(picked.free)
         lines: list[int | None] = [None] * len(ids)
-        for number, front in enumerate(picked.fronts.values()):
+        for number, front in enumerate(picked.fronts.values(), 1):
             ids += front
             lines += [number] * len(front)
         if not ids:
             return []
-        found = yield Statement("take", {"ids": ids, "lines": lines, "owner": ask.owner, "until": now + ask.lease})
-        return self._messages(ask, found)
+        found = yield Statement(
+            "take",
+            {
+                "box": box.key,
+                "ids": ids,
+                "lines": lines,
+                "groups": list(picked.fronts),
+                "owner": ask.owner,
+                "until": now + ask.lease,
+            },
+        )
+        return rows.claimed(self.engine, found, ask.owner, now + ask.lease)
 
     # -- settle --------------------------------------------------------------------------------------------------
 
@@ -139,13 +140,11 @@ class PostgresQueue(QueuePrograms):
         asked = {**self._asked(box, ask, since), **self._proof(box, owner, held)}
         found = yield Statement("turn", asked, alone=True)
         kept = [False] * len(settlements)
-        for id_ in next(row[_SETTLED] for row in found if row[_SETTLED] is not None):
+        for id_ in found[0][_SETTLED]:
             kept[held[id_][0]] = True
-        due = [row for row in found if row[rows.ID] is not None]
-        messages, doomed = yield from self._receive(box, ask, due, since)
-        if doomed:
-            yield from self.bury(box, doomed)
-        if since is not None and len(due) < ask.limit:
+        messages, doomed = yield from self._receive(box, ask, found, since)
+        yield from self.bury(box, doomed)
+        if len(messages) < ask.limit and (since is not None or doomed):
             messages += yield from self.claim(box, ask._replace(limit=ask.limit - len(messages)))
         return kept, messages
 

@@ -148,7 +148,8 @@ SELECT id FROM postroom_queue
 
 -- name: claim
 -- Everything in one statement. `due` is materialised, or the planner might run it again for each row and lock more than
--- was asked for. What must not be claimed comes back without a state. Rows look as they did before the claim.
+-- was asked for. The first row is about all of it: what must not be claimed any more, how far the look went, and the end of
+-- the leases; it has as many columns as the others.
 WITH due AS MATERIALIZED (
     SELECT q.id, q.available_at,
            (q.expires IS NULL OR q.expires > :now) AND (:most::integer IS NULL OR q.deliveries < :most) AS may
@@ -160,24 +161,26 @@ WITH due AS MATERIALIZED (
        FOR NO KEY UPDATE SKIP LOCKED
 ), taken AS (
     UPDATE postroom_queue q
-       SET state = 2, owner = :owner, fence = q.fence + 1, deliveries = q.deliveries + 1, available_at = :now + :lease::interval,
-           stale = 0
+       SET state = 2, owner = :owner, fence = q.fence + 1, deliveries = q.deliveries + 1,
+           available_at = :now + :lease::interval, stale = 0
       FROM due
      WHERE q.id = due.id AND due.may
-    RETURNING q.id, q.attempt, q.deliveries, q.last_error, q.fence, q.available_at
+    RETURNING q.id, q.attempt, q.deliveries, q.last_error, q.fence, due.available_at AS was
 )
-SELECT due.id, m.source, m.message_id, m.topic, m.payload, m.format, m.headers, m.correlation_id, m.group_id,
+(SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, (SELECT max(available_at) FROM due),
+        :now + :lease::interval, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+        NULL::bigint[], array(SELECT id FROM due WHERE NOT may))
+UNION ALL
+(SELECT m.id, m.source, m.message_id, m.topic, m.payload, m.format, m.headers, m.correlation_id, m.group_id,
        m.collapse_key, m.hash, m.due, m.expires, m.received_at, m.first_seen, m.last_seen, m.revision,
-       CASE WHEN due.may THEN 1 END, t.attempt, t.deliveries - 1, t.last_error, NULL, t.fence - 1, due.available_at,
-       NULL, NULL, NULL, NULL, t.available_at
-  FROM due
-  LEFT JOIN taken t ON t.id = due.id
-  LEFT JOIN postroom_message m ON m.id = t.id
- ORDER BY due.available_at, due.id
+       t.attempt, t.deliveries, t.last_error, t.fence, NULL, NULL
+  FROM taken t
+  JOIN postroom_message m ON m.id = t.id
+ ORDER BY t.was, t.id)
 
 -- name: turn
--- `complete` and `claim` together: a worker's round is one statement, one commit and one visit. The first row says what
--- was settled, and is there even if nothing was claimed.
+-- `complete` and `claim` together: a worker's round is one statement, one commit and one visit. The first row says also
+-- what was settled.
 WITH mine AS MATERIALIZED (
     SELECT q.id
       FROM unnest(:ids::bigint[], :fences::bigint[]) AS c (id, fence)
@@ -203,22 +206,22 @@ WITH mine AS MATERIALIZED (
        FOR NO KEY UPDATE SKIP LOCKED
 ), taken AS (
     UPDATE postroom_queue q
-       SET state = 2, owner = :owner, fence = q.fence + 1, deliveries = q.deliveries + 1, available_at = :now + :lease::interval,
-           stale = 0
+       SET state = 2, owner = :owner, fence = q.fence + 1, deliveries = q.deliveries + 1,
+           available_at = :now + :lease::interval, stale = 0
       FROM due
      WHERE q.id = due.id AND due.may
-    RETURNING q.id, q.attempt, q.deliveries, q.last_error, q.fence, q.available_at
+    RETURNING q.id, q.attempt, q.deliveries, q.last_error, q.fence, due.available_at AS was
 )
-SELECT due.id, m.source, m.message_id, m.topic, m.payload, m.format, m.headers, m.correlation_id, m.group_id,
+(SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, (SELECT max(available_at) FROM due),
+        :now + :lease::interval, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+        array(SELECT id FROM gone), array(SELECT id FROM due WHERE NOT may))
+UNION ALL
+(SELECT m.id, m.source, m.message_id, m.topic, m.payload, m.format, m.headers, m.correlation_id, m.group_id,
        m.collapse_key, m.hash, m.due, m.expires, m.received_at, m.first_seen, m.last_seen, m.revision,
-       CASE WHEN due.may THEN 1 END, t.attempt, t.deliveries - 1, t.last_error, NULL, t.fence - 1, due.available_at,
-       NULL, NULL, NULL, NULL, t.available_at,
-       CASE WHEN row_number() OVER () = 1 THEN settled.ids END
-  FROM (SELECT array(SELECT id FROM gone) AS ids) settled
-  LEFT JOIN due ON true
-  LEFT JOIN taken t ON t.id = due.id
-  LEFT JOIN postroom_message m ON m.id = t.id
- ORDER BY due.available_at, due.id
+       t.attempt, t.deliveries, t.last_error, t.fence, NULL, NULL
+  FROM taken t
+  JOIN postroom_message m ON m.id = t.id
+ ORDER BY t.was, t.id)
 
 -- name: lock_doomed
 -- What a claim has left behind, if it is still so.
@@ -229,33 +232,23 @@ SELECT id, coalesce(expires <= :now, false) FROM postroom_queue
    FOR UPDATE SKIP LOCKED
 
 -- name: hints
--- Rows of a FIFO box whose time has come. Each group is tried once; the lock keeps other claims away from it, whatever
--- rows of it they see. It must be a statement of its own: only what is read after it is current.
-WITH due AS MATERIALIZED (
-    SELECT q.id, q.group_id, q.expires, q.deliveries, q.available_at
-      FROM postroom_queue q
-     WHERE q.box = :box AND q.available_at <= :now AND q.id <> ALL (:seen::bigint[])
-       AND (:topics::text[] IS NULL OR (SELECT topic FROM postroom_message m WHERE m.id = q.id) = ANY (:topics))
-     ORDER BY q.available_at, q.id
-     LIMIT :limit
-       FOR NO KEY UPDATE SKIP LOCKED
-), groups AS MATERIALIZED (
-    SELECT DISTINCT group_id FROM due WHERE group_id IS NOT NULL
-), locked AS MATERIALIZED (
-    SELECT group_id, pg_try_advisory_xact_lock(hashtextextended('postroom_queue line ' || :box || ' ' || group_id, 0)) AS mine
-      FROM groups
-)
-SELECT due.id, due.group_id, due.expires, due.deliveries, coalesce(locked.mine, true)::integer,
-       (current_setting('transaction_isolation') = 'read committed')::integer
-  FROM due
-  LEFT JOIN locked ON locked.group_id = due.group_id
- ORDER BY due.available_at, due.id
+-- Rows of a FIFO box whose time has come. Nothing is locked yet: a claim must not keep others from what it does not take.
+SELECT q.id, q.group_id, q.expires, q.deliveries, (current_setting('transaction_isolation') = 'read committed')::integer
+  FROM postroom_queue q
+ WHERE q.box = :box AND q.available_at <= :now AND q.id <> ALL (:seen::bigint[])
+   AND (:topics::text[] IS NULL OR (SELECT topic FROM postroom_message m WHERE m.id = q.id) = ANY (:topics))
+ ORDER BY q.available_at, q.id
+ LIMIT :limit
 
 -- name: lines
--- Groups from their fronts, in the order given; of a group that is held, only who holds it. It ends when there are enough.
+-- Groups from their fronts, in the order given; of a group that is held, only who holds it. A group is locked when it is
+-- read, so that no other claim comes to it, whatever rows of it that one sees; and it ends when there is enough.
 SELECT g.group_id, holder.id, coalesce(l.id, 0), coalesce(l.state, 0)::integer, l.available_at, coalesce(l.fence, 0),
        l.expires, coalesce(l.deliveries, 0), coalesce(l.topic, '')
   FROM unnest(:groups::text[]) AS g (group_id)
+  CROSS JOIN LATERAL (
+        SELECT pg_try_advisory_xact_lock(hashtextextended('postroom_queue line ' || :box || ' ' || g.group_id, 0))
+               AS is_mine) lock
   LEFT JOIN LATERAL (
         SELECT q.id FROM postroom_queue q
          WHERE q.box = :box AND q.group_id = g.group_id AND q.state = 2 AND q.available_at > :now
@@ -268,12 +261,13 @@ SELECT g.group_id, holder.id, coalesce(l.id, 0), coalesce(l.state, 0)::integer, 
            AND NOT (q.state = 1 AND q.fence = 0 AND q.available_at IS NOT NULL AND q.available_at > :now)
          ORDER BY q.id
          LIMIT :limit) l ON holder.id IS NULL
- WHERE holder.id IS NOT NULL OR l.id IS NOT NULL
+ WHERE lock.is_mine AND (holder.id IS NOT NULL OR l.id IS NOT NULL)
  LIMIT :limit
 
 -- name: take
--- The fronts that were read, and who stands in no line. If a member is locked or has changed, the line is taken only up
--- to it: nothing is overtaken. Rows look as they did before the claim.
+-- The fronts that were read, and who stands in no line. What was read may be older than our lock on the group; this
+-- statement sees what is now. So a line is taken only if nobody holds it and nobody stands ahead, and only up to the
+-- first member that is locked or has changed: nothing is overtaken.
 WITH wanted AS MATERIALIZED (
     SELECT * FROM unnest(:ids::bigint[], :lines::integer[]) WITH ORDINALITY AS w (id, line, place)
 ), locked AS MATERIALIZED (
@@ -282,6 +276,15 @@ WITH wanted AS MATERIALIZED (
      WHERE q.id = ANY (:ids::bigint[]) AND q.state IN (1, 2) AND (q.available_at IS NULL OR q.available_at <= :now)
      ORDER BY q.id
        FOR NO KEY UPDATE SKIP LOCKED
+), open AS (
+    SELECT g.line
+      FROM unnest(:groups::text[]) WITH ORDINALITY AS g (group_id, line)
+     WHERE NOT EXISTS (SELECT FROM postroom_queue q
+                        WHERE q.box = :box AND q.group_id = g.group_id AND q.state = 2 AND q.available_at > :now)
+       AND NOT EXISTS (SELECT FROM postroom_queue q
+                        WHERE q.box = :box AND q.group_id = g.group_id
+                          AND q.id < (SELECT min(w.id) FROM wanted w WHERE w.line = g.line)
+                          AND NOT (q.state = 1 AND q.fence = 0 AND q.available_at IS NOT NULL AND q.available_at > :now))
 ), cut AS (
     SELECT w.line, min(w.place) AS place
       FROM wanted w LEFT JOIN locked l ON l.id = w.id
@@ -292,30 +295,33 @@ WITH wanted AS MATERIALIZED (
        SET state = 2, owner = :owner, fence = q.fence + 1, deliveries = q.deliveries + 1, available_at = :until, stale = 0
       FROM wanted w
       JOIN locked ON locked.id = w.id
+      LEFT JOIN open ON open.line = w.line
       LEFT JOIN cut ON cut.line = w.line
-     WHERE q.id = w.id AND (cut.place IS NULL OR w.place < cut.place)
-    RETURNING q.id, q.attempt, q.deliveries, q.last_error, q.fence, q.available_at, w.place, locked.available_at AS was
+     WHERE q.id = w.id AND (w.line IS NULL OR open.line IS NOT NULL AND (cut.place IS NULL OR w.place < cut.place))
+    RETURNING q.id, q.attempt, q.deliveries, q.last_error, q.fence, w.place
 )
-SELECT t.id, m.source, m.message_id, m.topic, m.payload, m.format, m.headers, m.correlation_id, m.group_id,
+SELECT m.id, m.source, m.message_id, m.topic, m.payload, m.format, m.headers, m.correlation_id, m.group_id,
        m.collapse_key, m.hash, m.due, m.expires, m.received_at, m.first_seen, m.last_seen, m.revision,
-       1, t.attempt, t.deliveries - 1, t.last_error, NULL, t.fence - 1, t.was, NULL, NULL, NULL, NULL, t.available_at
+       t.attempt, t.deliveries, t.last_error, t.fence
   FROM taken t
   JOIN postroom_message m ON m.id = t.id
  ORDER BY t.place
 
 -- name: sleep
 -- Not its turn: it waits until whoever stands ahead moves on. That one is locked meanwhile, so that it cannot leave
--- without seeing whom it must wake; where it is locked already, the hint stays.
-WITH ahead AS MATERIALIZED (
-    SELECT id FROM postroom_queue
-     WHERE id = ANY (:ahead::bigint[]) AND (available_at IS NOT NULL OR state = 4)
+-- without seeing whom it must wake; where either is locked already, the hint stays.
+WITH locked AS MATERIALIZED (
+    SELECT id, available_at, state FROM postroom_queue
+     WHERE id = ANY (:id::bigint[]) OR id = ANY (:ahead::bigint[])
      ORDER BY id
        FOR NO KEY UPDATE SKIP LOCKED
 )
 UPDATE postroom_queue q SET state = 1, owner = NULL, available_at = NULL
   FROM unnest(:id::bigint[], :ahead::bigint[]) AS s (id, ahead)
-  JOIN ahead ON ahead.id = s.ahead
+  JOIN locked ahead ON ahead.id = s.ahead
+  JOIN locked sleeper ON sleeper.id = s.id
  WHERE q.id = s.id AND q.state IN (1, 2) AND q.available_at <= :now
+   AND (ahead.available_at IS NOT NULL OR ahead.state = 4)
 
 -- name: renew
 WITH mine AS MATERIALIZED (

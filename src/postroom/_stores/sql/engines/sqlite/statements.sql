@@ -72,8 +72,8 @@ SELECT DISTINCT q.group_id FROM json_each(:groups) g
  WHERE NOT (q.state = 1 AND q.fence = 0 AND q.available_at IS NOT NULL AND q.available_at > :now)
 
 -- name: hints
--- Rows of a FIFO box whose time has come. SQLite has one writer at a time: no other claim is at a group.
-SELECT h.id, h.group_id, h.expires, h.deliveries, 1
+-- Rows of a FIFO box whose time has come.
+SELECT h.id, h.group_id, h.expires, h.deliveries
   FROM (SELECT * FROM (
           SELECT id, group_id, expires, deliveries, available_at FROM postroom_queue
            WHERE box = :box AND state = 2 AND available_at <= :now AND id NOT IN (SELECT value FROM json_each(:seen))

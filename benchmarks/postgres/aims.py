@@ -1,0 +1,60 @@
+"""What the project set out to reach on PostgreSQL, and what this run reached."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from statistics import median
+
+from benchmarks.postgres.cases.enqueue import EACH, FROM_TASKS, IN_BULK
+from benchmarks.postgres.cases.horizon import FREE, HELD
+from benchmarks.postgres.cases.order import FIFO, UNORDERED, name
+from benchmarks.postgres.report import Section
+from benchmarks.postgres.subjects import PGQUEUER, POSTROOM, POSTROOM_LISTS, RAW
+from benchmarks.table import Aim
+
+
+def aims(sections: Mapping[str, Section]) -> list[Aim]:
+    """Of the cases that were run."""
+    found = []
+    if "drain" in sections:
+        found += _drain(sections["drain"])
+    if "enqueue" in sections:
+        found += _enqueue(sections["enqueue"])
+    if "order" in sections:
+        ratio = median(sections["order"].case(name(10_000)).ratios(FIFO, UNORDERED))
+        found.append(_at_least(0.5, ratio, "FIFO over 10,000 groups / unordered"))
+    if "backlog" in sections:
+        rates = [case.rate(POSTROOM) or 0 for case in sections["backlog"].cases[:3]]
+        factor = max(rates) / min(rates)
+        cases = f"{sections['backlog'].cases[0].name} to {sections['backlog'].cases[: len(rates)][-1].name}"
+        found.append(Aim(f"dearest backlog / cheapest, {cases}, at most 1.3", factor, factor <= 1.3))
+    if "horizon" in sections:
+        case = next(case for case in sections["horizon"].cases if case.name.startswith(POSTROOM))
+        found.append(_at_least(0.7, median(case.ratios(HELD, FREE)), "drain with xmin held / free"))
+    return found
+
+
+def _drain(section: Section) -> list[Aim]:
+    found = []
+    for contender in (POSTROOM, POSTROOM_LISTS):
+        best = section.best(contender)
+        if PGQUEUER in section.contenders:
+            found.append(_at_least(3, best / section.best(PGQUEUER), f"drain: best of {contender} / best of pgqueuer"))
+        found.append(_at_least(0.6, best / section.best(RAW), f"drain: best of {contender} / best of raw"))
+    return found
+
+
+def _enqueue(section: Section) -> list[Aim]:
+    if PGQUEUER not in section.contenders:
+        return []
+    bulk, tasks, each = section.case(IN_BULK), section.case(FROM_TASKS), section.case(EACH)
+    ratio = median(bulk.ratios(POSTROOM, PGQUEUER))
+    from_tasks, single = tasks.rate(POSTROOM) or 0, each.rate(PGQUEUER) or 1
+    return [
+        _at_least(1.2, ratio, "bulk enqueue with deduplication / pgqueuer's without"),
+        _at_least(8, from_tasks / single, "enqueue from 100 tasks / pgqueuer's single enqueue"),
+    ]
+
+
+def _at_least(wanted: float, value: float, text: str) -> Aim:
+    return Aim(f"{text} at least {wanted:g}", value, value >= wanted)

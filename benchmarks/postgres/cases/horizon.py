@@ -1,0 +1,55 @@
+"""What a forgotten transaction costs: its snapshot keeps every dead row, in the tables and in the indexes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+
+import psycopg
+
+from benchmarks.postgres.crew import Hand
+from benchmarks.postgres.plan import BATCH, BATCHES, BULK
+from benchmarks.postgres.report import Section
+from benchmarks.postgres.stage import Stage, present
+from benchmarks.postgres.subjects import PGQUEUER, POSTROOM, RAW
+from benchmarks.rounds import Case
+
+FREE, HELD = "free", "xmin held"
+
+
+def horizon(stage: Stage) -> Section:
+    turns, count = stage.plan.held
+    names = present((RAW, POSTROOM, *stage.plan.held_peers))
+    cases = []
+    with ExitStack() as stack:
+        for name in names:
+            databases = {FREE: stage.database(), HELD: stage.database()}
+            hands = {case: stack.enter_context(stage.hand(name, database)) for case, database in databases.items()}
+            sent = count // 5 if name == PGQUEUER else count
+            contenders = {
+                case: partial(_draining, stage, hands[case], databases[case], sent, held=case == HELD)
+                for case in databases
+            }
+            rates = stage.run(f"{name}, {sent:,} while xmin is held", turns, contenders).rates
+            cases.append(Case(f"{name}, {sent:,} messages", rates))
+    return Section("drain while another transaction holds the xmin horizon", cases, ratios=((HELD, FREE),))
+
+
+def _draining(stage: Stage, hand: Hand, database: str, count: int, *, held: bool) -> float:
+    """The messages are sent after the snapshot was taken. Afterwards everything dead is removed."""
+    batch = BATCH if hand.name != PGQUEUER else BATCHES[PGQUEUER][-1]
+    with _snapshot(stage.server.url(database)) if held else ExitStack():
+        hand.ask("fill", count=count, size=BULK)
+        span = hand.drain(batch, count)
+    stage.query(database, "VACUUM")
+    return (span.ended - span.began) / count
+
+
+@contextmanager
+def _snapshot(url: str) -> Iterator[None]:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        connection.execute("SELECT count(*) FROM pg_class")
+        yield
+        connection.execute("ROLLBACK")

@@ -1,0 +1,101 @@
+"""How much is measured: sized so that a turn takes from a tenth of a second to a few seconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from benchmarks.postgres.subjects import AWA, PGQUEUER, POSTROOM, POSTROOM_LISTS, PROCRASTINATE, RAW, SAQ
+from benchmarks.rounds import Turns
+
+BULK = 1_000
+TASKS = 100
+BATCH = 100
+"""Of the cases that do not vary it."""
+
+MESSAGES = {
+    "each": {RAW: 300, POSTROOM: 300, PGQUEUER: 300, PROCRASTINATE: 100, SAQ: 150, AWA: 100},
+    "tasks": {POSTROOM: 4_000, PGQUEUER: 1_000, PROCRASTINATE: 500, SAQ: 500, AWA: 300},
+    "bulk": {RAW: 10_000, POSTROOM: 10_000, PGQUEUER: 10_000, PROCRASTINATE: 1_000, SAQ: 500, AWA: 3_000},
+    "drain": {
+        RAW: 20_000,
+        POSTROOM: 20_000,
+        POSTROOM_LISTS: 20_000,
+        PGQUEUER: 10_000,
+        PROCRASTINATE: 400,
+        SAQ: 400,
+        AWA: 4_000,
+    },
+    "flow": {RAW: 10_000, POSTROOM: 10_000, PGQUEUER: 10_000},
+}
+"""Per turn in a full run, by case and contender."""
+
+BATCHES = {
+    RAW: (10, 50, 100, 500, 1_000),
+    POSTROOM: (10, 50, 100, 500, 1_000),
+    POSTROOM_LISTS: (10, 50, 100, 500, 1_000),
+    PGQUEUER: (10, 50, 100, 500, 1_000),
+    PROCRASTINATE: (10, 50),
+    SAQ: (10,),
+    AWA: (10, 50, 100, 500),
+}
+"""What each takes. For procrastinate and saq it is their concurrency: more of it was no faster."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    name: str
+    turns: Turns
+    share: float
+    """Of MESSAGES."""
+    batches: tuple[int, ...]
+    pairs: Turns
+    latencies: tuple[int, int]
+    """Rounds, and messages per round."""
+    groups: tuple[int, ...]
+    ordered: int
+    levels: tuple[int, ...]
+    slices: tuple[Turns, int]
+    """Turns, and messages per turn."""
+    held: tuple[Turns, int]
+    held_peers: tuple[str, ...]
+    counted: int
+    """Messages of which WAL, commits and statements are counted; of slow contenders, a turn's worth."""
+    flow: dict[str, int]
+
+    def messages(self, case: str, name: str) -> int:
+        return max(100, int(MESSAGES[case][name] * self.share))
+
+
+FULL = Plan(
+    name="full",
+    turns=Turns(rounds=5, turns=1),
+    share=1.0,
+    batches=(10, 50, 100, 500, 1_000),
+    pairs=Turns(rounds=3, turns=1),
+    latencies=(4, 50),
+    groups=(1, 100, 10_000, 100_000),
+    ordered=10_000,
+    levels=(10**4, 10**5, 10**6),
+    slices=(Turns(rounds=5, turns=2), 5_000),
+    held=(Turns(rounds=3, turns=1), 100_000),
+    held_peers=(PGQUEUER,),
+    counted=20_000,
+    flow={RAW: 10**6, POSTROOM: 10**6, PGQUEUER: 10**5},
+)
+
+QUICK = Plan(
+    name="quick",
+    turns=Turns(rounds=2, turns=1),
+    share=0.4,
+    batches=(10, 100, 500),
+    pairs=Turns(rounds=1, turns=1),
+    latencies=(1, 30),
+    groups=(1, 100, 10_000, 100_000),
+    ordered=5_000,
+    levels=(10**4, 10**5),
+    slices=(Turns(rounds=2, turns=2), 4_000),
+    held=(Turns(rounds=1, turns=1), 100_000),
+    held_peers=(),
+    counted=5_000,
+    flow={POSTROOM: 10**5},
+)

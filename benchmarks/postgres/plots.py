@@ -1,0 +1,81 @@
+"""The figures as pictures: plain SVG that changes only where the figures do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib import pyplot as plt
+
+from benchmarks.postgres.report import Results, Section
+
+COLOURS = {
+    "raw": "#888888",
+    "raw, unordered": "#888888",
+    "postroom": "#1b6ca8",
+    "postroom, unordered": "#1b6ca8",
+    "postroom, lists": "#6fb1e0",
+    "postroom, fifo": "#12436a",
+    "pgqueuer": "#d1603d",
+    "procrastinate": "#7a9e3a",
+    "saq": "#9163a8",
+    "awa": "#c9a227",
+    "free": "#1b6ca8",
+    "xmin held": "#12436a",
+}
+
+mpl.use("svg")
+mpl.rcParams.update(
+    {
+        "svg.hashsalt": "postroom",
+        "svg.fonttype": "none",
+        "font.family": "sans-serif",
+        "font.size": 9,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+    }
+)
+
+
+def draw(results: Results, folder: Path) -> list[Path]:
+    """One picture per section that says more as a picture; where they are."""
+    folder.mkdir(parents=True, exist_ok=True)
+    drawn = []
+    for name in ("enqueue", "drain", "latency", "order", "backlog", "horizon"):
+        if name in results.sections:
+            path = folder / f"postgres-{name}.svg"
+            _draw(results.sections[name], path)
+            drawn.append(path)
+    return drawn
+
+
+def _draw(section: Section, path: Path) -> None:
+    figure, axes = plt.subplots(figsize=(7, 3.2), layout="constrained")
+    contenders = section.contenders
+    width = 0.8 / len(contenders)
+    for index, name in enumerate(contenders):
+        places, rates = [], []
+        for number, case in enumerate(section.cases):
+            if (rate := case.rate(name)) is not None:
+                places.append(number + (index - (len(contenders) - 1) / 2) * width)
+                rates.append(rate)
+        bars: Any = axes.bar(places, rates, width * 0.92, label=name, color=COLOURS.get(name, "#444444"))
+        axes.bar_label(bars, [_short(rate) for rate in rates], fontsize=6, rotation=90, padding=2)
+    axes.set_yscale("log")
+    axes.set_ylim(top=axes.get_ylim()[1] * 4)
+    axes.set_xticks(range(len(section.cases)), [case.name for case in section.cases])
+    axes.set_ylabel(section.unit)
+    axes.set_title(section.title, fontsize=10)
+    axes.legend(fontsize=7, ncols=min(len(contenders), 7), frameon=False, loc="upper center")
+    figure.savefig(path, format="svg", metadata={"Date": None})
+    plt.close(figure)
+    path.write_text("\n".join(line.rstrip() for line in path.read_text("utf-8").splitlines()) + "\n", "utf-8")
+
+
+def _short(value: float) -> str:
+    if value >= 10_000:
+        return f"{value / 1000:.0f}k"
+    if value >= 1000:
+        return f"{value / 1000:.1f}k"
+    return f"{value:.0f}" if value >= 10 else f"{value:.1f}"
