@@ -37,16 +37,23 @@ class Hand:
         )
         self._lines: list[bytes] = []
         self._rest = b""
-        self._await_answer()
+        self._ready = False
 
     def ask(self, verb: str, **arguments: Any) -> Any:
         self.begin(verb, **arguments)
         return self.end()
 
     def begin(self, verb: str, **arguments: Any) -> None:
+        self.await_ready()
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps([verb, arguments]).encode() + b"\n")
         self._process.stdin.flush()
+
+    def await_ready(self) -> None:
+        """Whoever starts several need not wait for each in turn."""
+        if not self._ready:
+            self._await_answer()
+            self._ready = True
 
     def end(self) -> Any:
         return self._await_answer()

@@ -41,6 +41,9 @@ BATCHES = {
 """What each takes. For procrastinate and saq it is their concurrency: more of it was no faster."""
 
 
+ALL = tuple(BATCHES)
+
+
 @dataclass(frozen=True)
 class Plan:
     name: str
@@ -48,18 +51,20 @@ class Plan:
     share: float
     """Of MESSAGES."""
     batches: tuple[int, ...]
-    pairs: Turns
+    pairs: tuple[Turns, tuple[str, ...]]
+    """Turns, and who takes them."""
     latencies: tuple[int, int]
     """Rounds, and messages per round."""
     groups: tuple[int, ...]
-    ordered: int
+    ordered: tuple[int, int]
+    """Messages that wait all the time, and messages per turn."""
     levels: tuple[int, ...]
     slices: tuple[Turns, int]
     """Turns, and messages per turn."""
-    held: tuple[Turns, int]
-    held_peers: tuple[str, ...]
-    counted: int
-    """Messages of which WAL, commits and statements are counted; of slow contenders, a turn's worth."""
+    held: tuple[Turns, dict[str, int]]
+    """Turns, and messages per turn."""
+    counted: tuple[int, tuple[str, ...]]
+    """Messages of which WAL, commits and statements are counted (of slow contenders, a turn's worth), and whose."""
     flow: dict[str, int]
 
     def messages(self, case: str, name: str) -> int:
@@ -71,15 +76,14 @@ FULL = Plan(
     turns=Turns(rounds=5, turns=1),
     share=1.0,
     batches=(10, 50, 100, 500, 1_000),
-    pairs=Turns(rounds=3, turns=1),
+    pairs=(Turns(rounds=3, turns=1), ALL),
     latencies=(4, 50),
     groups=(1, 100, 10_000, 100_000),
-    ordered=10_000,
+    ordered=(20_000, 10_000),
     levels=(10**4, 10**5, 10**6),
     slices=(Turns(rounds=5, turns=2), 5_000),
-    held=(Turns(rounds=3, turns=1), 100_000),
-    held_peers=(PGQUEUER,),
-    counted=20_000,
+    held=(Turns(rounds=3, turns=1), {RAW: 100_000, POSTROOM: 100_000, PGQUEUER: 20_000}),
+    counted=(20_000, ALL),
     flow={RAW: 10**6, POSTROOM: 10**6, PGQUEUER: 10**5},
 )
 
@@ -88,14 +92,13 @@ QUICK = Plan(
     turns=Turns(rounds=2, turns=1),
     share=0.4,
     batches=(10, 100, 500),
-    pairs=Turns(rounds=1, turns=1),
+    pairs=(Turns(rounds=1, turns=1), (RAW, POSTROOM, PGQUEUER)),
     latencies=(1, 30),
-    groups=(1, 100, 10_000, 100_000),
-    ordered=5_000,
+    groups=(1, 100, 10_000),
+    ordered=(10_000, 3_000),
     levels=(10**4, 10**5),
     slices=(Turns(rounds=2, turns=2), 4_000),
-    held=(Turns(rounds=1, turns=1), 100_000),
-    held_peers=(),
-    counted=5_000,
+    held=(Turns(rounds=1, turns=1), {POSTROOM: 100_000}),
+    counted=(4_000, (RAW, POSTROOM, PGQUEUER)),
     flow={POSTROOM: 10**5},
 )

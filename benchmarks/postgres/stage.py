@@ -45,12 +45,13 @@ class Stage:
     def hands(self, names: tuple[str, ...]) -> Iterator[dict[str, Hand]]:
         """A worker for each that can be had, on a database of its own. A peer that fails is noted and left out."""
         with ExitStack() as stack:
-            hands = {}
-            for name in names:
+            hands = {name: stack.enter_context(self.hand(name, self.database(), install=False)) for name in names}
+            for name, hand in list(hands.items()):
                 try:
-                    hands[name] = stack.enter_context(self.hand(name))
+                    hand.ask("install")
                 except WorkerFailed as failure:
-                    self.note(name, failure)
+                    self.leave_out(name, failure)
+                    del hands[name]
             yield hands
 
     def run(self, name: str, turns: Turns, contenders: Mapping[str, Callable[[], float]]) -> Case:
@@ -61,7 +62,7 @@ class Stage:
         return Case(name, {contender: found for contender, [found] in rates.items() if not any(map(math.isnan, found))})
 
     def _guarded(self, name: str, turn: Callable[[], float]) -> Callable[[], tuple[float]]:
-        """A peer that fails is out of the case, with a note; the others go on. Where we fail, everything ends."""
+        """A peer that fails is out of the case; the others go on."""
         out = False
 
         def take() -> tuple[float]:
@@ -71,15 +72,16 @@ class Stage:
             try:
                 return (turn(),)
             except WorkerFailed as failure:
-                if name not in PEERS:
-                    raise
-                self.note(name, failure)
+                self.leave_out(name, failure)
                 out = True
                 return (math.nan,)
 
         return take
 
-    def note(self, name: str, failure: Exception) -> None:
+    def leave_out(self, name: str, failure: WorkerFailed) -> None:
+        """A peer that fails is noted. Where we fail, everything ends."""
+        if name not in PEERS:
+            raise failure
         text = f"{name} is left out of a case: {failure}".splitlines()[0][:300]
         stderr.print(f"[red]{text}[/red]")
         self.notes.append(text)

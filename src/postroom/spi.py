@@ -72,6 +72,7 @@ __all__ = [
     "Transactor",
     "Transient",
     "Turner",
+    "Waker",
     "claimable_front",
     "is_in_line",
 ]
@@ -90,6 +91,8 @@ class Features:
     """Writes can join the caller's transaction."""
     fifo: bool = True
     collapse: bool = True
+    notify: bool = False
+    """It is a `Waker`: workers need not wait for the next poll."""
 
 
 class QueueStore(Protocol):
@@ -150,6 +153,15 @@ class Transactor(Protocol):
 
     def transaction(self) -> AbstractAsyncContextManager[Any]:
         """A transaction that can be passed as `tx`: committed at the end, rolled back on an error."""
+
+
+@runtime_checkable
+class Waker(Protocol):
+    """Stores with `features.notify`: they hear what other processes have written. A hint, never the truth."""
+
+    async def wait(self) -> frozenset[str]:
+        """Wait until there may be work; answers the keys of its boxes. Empty is any box: after a new beginning, when
+        something may have been missed. Raises where it cannot hear; then it is called again, a while later."""
 
 
 @runtime_checkable

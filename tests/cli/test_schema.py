@@ -6,10 +6,12 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from postroom.sync import Postroom
 from tests.cli.conftest import Run, RunEach, answer
+from tests.postgres import create_database, with_driver
 
 URL = "sqlite:///shop.db"
 
@@ -40,6 +42,9 @@ WRONG: dict[tuple[str, ...], str] = {
     ("--url", "oracle://scott:tiger@host"): "there is no store for oracle://",
     ("--url", "sqlite:///missing/shop.db"): "unable to open database file",
     ("--url", "sqlite:///text.db"): "file is not a database",
+    ("--url", "sqlite:///shop.db", "--schema", "mail"): "sqlite:/// knows no schema: leave it out",
+    ("--url", "postgresql://db/shop", "--schema", "it's"): 'schema "it\'s" cannot name a schema',
+    ("--url", "postgresql+psycopg2://scott:tiger@db/shop"): "async code has no driver 'psycopg2' for PostgreSQL",
 }
 
 
@@ -84,3 +89,40 @@ def test_a_store_without_tables_has_no_script(run: Run) -> None:
 def test_the_script_comes_in_json_too(run_each: RunEach) -> None:
     plain, wrapped = run_each(("schema", "--sql", "--url", URL), ("schema", "--json", "--url", URL))
     assert answer(wrapped) == {"store": "sqlite:shop.db", "sql": plain.stdout}
+
+
+PLACES: list[dict[str, str]] = [{}, {"schema": 'the "Mail"', "prefix": "Acme_"}]
+
+
+def options(place: dict[str, str]) -> list[str]:
+    return [word for name, value in place.items() for word in (f"--{name}", value)]
+
+
+@pytest.mark.parametrize("place", PLACES, ids=["plain", "named"])
+def test_the_script_for_postgresql_is_printed_without_a_server(run: Run, place: dict[str, str]) -> None:
+    """It cannot be reached, and is not asked; what was printed makes what this version needs."""
+    printed = run("schema", "--sql", "--url", "postgresql://scott:tiger@nowhere.invalid/shop", *options(place))
+    assert (printed.returncode, printed.stderr) == (0, "")
+    url = create_database()
+    with psycopg.connect(url) as connection:
+        connection.execute(printed.stdout.encode())
+    with Postroom(url, **place) as room:  # type: ignore[arg-type]
+        assert room.migrate() == []
+        assert room.outbox().enqueue("topic", "text").is_new
+
+
+def test_the_script_names_no_credential(run: Run) -> None:
+    printed = run("schema", "--json", "--url", "postgresql://scott:tiger@nowhere.invalid/shop")
+    assert answer(printed)["store"] == "postgresql:nowhere.invalid/shop"
+    assert "tiger" not in printed.stdout
+
+
+@pytest.mark.parametrize("place", PLACES, ids=["plain", "named"])
+@pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
+def test_migrate_works_with_every_driver_and_name(run_each: RunEach, driver: str, place: dict[str, str]) -> None:
+    url = create_database()
+    command = ("migrate", "--json", "--url", with_driver(url, driver), *options(place))
+    first, second = map(answer, run_each(command, command))
+    assert (first["applied"], second["applied"]) == ([1], [])
+    with Postroom(url, **place) as room:  # type: ignore[arg-type]
+        assert room.outbox().enqueue("topic", "text").is_new

@@ -3,7 +3,13 @@
 The rule: the `python` blocks of a page, from top to bottom, are one program. It runs in an empty directory, as a file.
 A `text` block right behind a block is what that block prints; a block without one prints nothing.
 `<!-- new program -->` before a block begins another program, in another empty directory. A `sql` block runs on shop.db,
-which the program has made; it prints its rows, with | between the columns. Other blocks (`console`) are not run.
+which the program has made; it prints its rows, with | between the columns.
+
+`<!-- file: NAME -->` right before a block of any language: it is not run, but written into the directory under that
+name. `<!-- run -->` right before a `console` block: its commands are run. Other blocks are for reading only.
+
+Where a program has written `postgresql://localhost/shop`, with or without a driver, that is a PostgreSQL database of
+its own, which is new and empty; its `sql` blocks run there.
 """
 
 from __future__ import annotations
@@ -19,10 +25,29 @@ MARK = "\x1e"
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _NEW = "<!-- new program -->"
-_SQL = """\
+_FILE = re.compile(r"<!-- file: (\S+) -->\s*\Z")
+_RUN = re.compile(r"<!-- run -->\s*\Z")
+_ADDRESS = re.compile(r"(postgresql(?:\+\w+)?)://localhost/shop\b")
+
+_SQLITE = """\
 import sqlite3 as _sqlite3
 for _row in _sqlite3.connect("shop.db").execute({text!r}):
     print(*_row, sep=" | ")
+"""
+_POSTGRES = """\
+import psycopg as _psycopg
+with _psycopg.connect("postgresql://localhost/shop") as _connection:
+    for _row in _connection.execute({text!r}):
+        print(*_row, sep=" | ")
+"""
+_WRITE = """\
+import pathlib as _pathlib
+_pathlib.Path({name!r}).parent.mkdir(parents=True, exist_ok=True)
+_pathlib.Path({name!r}).write_text({text!r}, "utf-8")
+"""
+_COMMANDS = """\
+import subprocess as _subprocess
+_subprocess.run({text!r}, shell=True, check=True)
 """
 
 
@@ -52,6 +77,14 @@ class Program:
             f"# {self.page.name}, line {block.line}\n{block.code}\nprint({MARK!r}, end='')" for block in self.blocks
         )
 
+    @property
+    def uses_postgres(self) -> bool:
+        return _ADDRESS.search(self.text) is not None
+
+    def text_on(self, url: str) -> str:
+        """With the address of a real database in place of the one on the page."""
+        return _ADDRESS.sub(lambda found: f"{found[1]}://{url.partition('://')[2]}", self.text)
+
 
 def programs_in(page: Path, text: str) -> list[Program]:
     programs, end = [Program(page)], 0
@@ -61,12 +94,33 @@ def programs_in(page: Path, text: str) -> list[Program]:
         between, end = text[end : fence.start()], fence.end()
         if _NEW in between:
             programs.append(Program(page))
-        if language in {"python", "sql"}:
-            line = text.count("\n", 0, fence.start()) + 2
-            output_of = Block(line, body if language == "python" else _SQL.format(text=body))
+        code = _code(language, body, between, programs[-1])
+        if code is not None:
+            output_of = Block(text.count("\n", 0, fence.start()) + 2, code)
             programs[-1].blocks.append(output_of)
         else:
             if language == "text" and output_of is not None and not between.strip():
                 output_of.output = body
             output_of = None
     return [program for program in programs if program.blocks]
+
+
+def _code(language: str, body: str, before: str, program: Program) -> str | None:
+    """What a block does in its program; None is nothing."""
+    if file := _FILE.search(before):
+        return _WRITE.format(name=file[1], text=body)
+    if language == "console" and _RUN.search(before):
+        return _COMMANDS.format(text=f"set -e\n{body}")
+    if language == "sql":
+        return (_POSTGRES if program.uses_postgres else _SQLITE).format(text=body)
+    return body if language == "python" else None
+
+
+def files_in(page: Path) -> dict[str, str]:
+    """The files that a page shows, by name."""
+    text, end, files = page.read_text("utf-8"), 0, {}
+    for fence in _FENCE.finditer(text):
+        if file := _FILE.search(text[end : fence.start()]):
+            files[file[1]] = fence[2]
+        end = fence.end()
+    return files

@@ -13,16 +13,19 @@ import pytest
 
 from postroom import sync
 from tests.docs.pages import MARK, PAGES, ROOT, Program, programs_in
+from tests.postgres import create_database
 
 PROGRAMS = [program for page in PAGES for program in programs_in(page, page.read_text("utf-8"))]
 
-
 ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "POSTROOM_URL"}
+# The commands that a page runs are those of this environment; and what they print comes when it is printed.
+ENVIRONMENT |= {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "PYTHONUNBUFFERED": "1"}
 
 
 def run(program: Program, folder: Path) -> list[str]:
     """What each block printed."""
-    (folder / "program.py").write_text(program.text, "utf-8")
+    text = program.text_on(create_database()) if program.uses_postgres else program.text
+    (folder / "program.py").write_text(text, "utf-8")
     done = subprocess.run(
         [sys.executable, "-W", "error", "program.py"],
         cwd=folder,
@@ -78,7 +81,7 @@ def test_postroom_run_works_where_a_page_names_it(
     with subprocess.Popen(
         [sys.executable, "-c", "from postroom.cli import main; main()", "run", f"{module}:room"],
         cwd=tmp_path,
-        env=ENVIRONMENT | {"PYTHONUNBUFFERED": "1"},
+        env=ENVIRONMENT,
         stdout=subprocess.PIPE,
         text=True,
     ) as worker:
@@ -111,3 +114,35 @@ class TestTheRule:
         [program] = programs_in(PAGES[0], "```python\n1 / 0\n```\n")
         with pytest.raises(pytest.fail.Exception, match="ZeroDivisionError"):
             run(program, tmp_path)
+
+    def test_a_file_is_written_and_a_command_is_run(self, tmp_path: Path) -> None:
+        page = "<!-- file: in/greet.py -->\n```python\nprint('hello')\n```\nrun it:\n<!-- run -->\n"
+        page += "```console\npython in/greet.py\necho $((1 + 1))\n```\n\n```text\nhello\n2\n```\n"
+        [program] = programs_in(PAGES[0], page)
+        assert run(program, tmp_path) == ["", "hello\n2\n"] == [block.output for block in program.blocks]
+
+    def test_a_command_that_fails_is_found(self, tmp_path: Path) -> None:
+        [program] = programs_in(PAGES[0], "<!-- run -->\n```console\nfalse\ntrue\n```\n")
+        with pytest.raises(pytest.fail.Exception, match="CalledProcessError"):
+            run(program, tmp_path)
+
+    def test_a_command_is_run_only_where_the_page_says_so(self) -> None:
+        assert programs_in(PAGES[0], "```console\nfalse\n```\n<!-- run --> and\n```console\nfalse\n```\n") == []
+
+    def test_a_program_with_a_postgresql_address_gets_a_database_of_its_own(self, tmp_path: Path) -> None:
+        page = "```python\nimport psycopg\nwith psycopg.connect('postgresql://localhost/shop') as db:\n"
+        page += (
+            "    db.execute('CREATE TABLE orders AS SELECT 7 AS id')\n```\n```sql\nSELECT id, 'x' FROM orders\n```\n"
+        )
+        [program] = programs_in(PAGES[0], page)
+        assert run(program, tmp_path) == ["", "7 | x\n"]
+        assert run(program, tmp_path) == ["", "7 | x\n"]  # the next run has another
+
+    def test_only_that_address_is_replaced(self) -> None:
+        text = (
+            "'postgresql+asyncpg://localhost/shop?pool_size=3' 'postgresql://localhost/shopping' 'postgresql://db/shop'"
+        )
+        [program] = programs_in(PAGES[0], f"```python\n{text}\n```\n")
+        assert program.text_on("postgresql://me@here:5/real").splitlines()[1] == (
+            "'postgresql+asyncpg://me@here:5/real?pool_size=3' 'postgresql://localhost/shopping' 'postgresql://db/shop'"
+        )

@@ -9,7 +9,6 @@ from tools.servers.postgres import PostgresServer
 from benchmarks.postgres.plan import BATCH, BATCHES, BULK
 from benchmarks.postgres.report import Section
 from benchmarks.postgres.stage import Stage, present, stderr
-from benchmarks.postgres.subjects import PEERS, POSTROOM, RAW
 from benchmarks.rounds import Case
 
 COUNTING = {"shared_preload_libraries": "pg_stat_statements", "pg_stat_statements.track": "top", "autovacuum": "off"}
@@ -34,9 +33,10 @@ def costs(stage: Stage) -> Section:
     with PostgresServer(COUNTING) as server:
         server.query("CREATE EXTENSION pg_stat_statements")
         counting = Stage(server, stage.plan, stage.notes)
-        for name in present((RAW, POSTROOM, *PEERS)):
+        counted, names = stage.plan.counted
+        for name in present(names):
             stderr.print(f"  counting {name}")
-            messages = min(stage.plan.counted, stage.plan.messages("drain", name))
+            messages = min(counted, stage.plan.messages("drain", name))
             database = counting.database()
             counting.hand(name, database).close()
             server.query("CHECKPOINT")

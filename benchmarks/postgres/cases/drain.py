@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from functools import partial
 
 from benchmarks.postgres.crew import Hand, check_handled
@@ -21,17 +20,17 @@ def one_process(stage: Stage) -> Section:
     with stage.hands(present(CONTENDERS)) as hands:
         for batch in stage.plan.batches:
             contenders = {
-                name: partial(_draining, hand, stage.plan.messages("drain", name) // (4 if batch == 10 else 1), batch)
+                name: partial(draining, hand, stage.plan.messages("drain", name) // (4 if batch == 10 else 1), batch)
                 for name, hand in hands.items()
                 if batch in BATCHES[name]
             }
             for name in contenders:
-                _draining(hands[name], 2 * batch, batch)  # connects, and prepares statements
+                draining(hands[name], 2 * batch, batch)  # connects, and prepares statements
             cases.append(stage.run(f"batches of {batch:,}", stage.plan.turns, contenders))
     return Section("drain, one process", cases, ratios=RATIOS)
 
 
-def _draining(hand: Hand, count: int, batch: int) -> float:
+def draining(hand: Hand, count: int, batch: int) -> float:
     """As many as it takes are sent before the clock starts."""
     hand.ask("fill", count=count, size=BULK)
     span = hand.drain(batch, count)
@@ -40,20 +39,23 @@ def _draining(hand: Hand, count: int, batch: int) -> float:
 
 def two_processes(stage: Stage, alone: Section | None) -> Section:
     """Each contender at its own best batch size, where that was measured."""
-    with ExitStack() as stack:
-        pairs = {}
-        for name in present(CONTENDERS):
-            database = stage.database()
-            first = stack.enter_context(stage.hand(name, database))
-            pairs[name] = first, stack.enter_context(stage.hand(name, database, install=False))
-        batches = {name: _best_batch(name, alone) for name in pairs}
-        contenders = {
-            name: partial(_draining_together, pair, 2 * stage.plan.messages("drain", name), batches[name])
-            for name, pair in pairs.items()
-        }
-        for name, pair in pairs.items():
-            _draining_together(pair, 4 * batches[name], batches[name])
-        case = stage.run("at its best batch size", stage.plan.pairs, contenders)
+    turns, wanted = stage.plan.pairs
+    names = present(wanted)
+    databases = {name: stage.database() for name in names}
+    for name in names:
+        stage.hand(name, databases[name]).close()
+    contenders = {
+        name: partial(
+            _draining_together,
+            stage,
+            name,
+            databases[name],
+            2 * stage.plan.messages("drain", name),
+            _best_batch(name, alone),
+        )
+        for name in names
+    }
+    case = stage.run("at its best batch size", turns, contenders)
     return Section("drain, two processes", [case], ratios=RATIOS)
 
 
@@ -64,11 +66,17 @@ def _best_batch(name: str, alone: Section | None) -> int:
     return int(case.name.split()[-1].replace(",", ""))
 
 
-def _draining_together(pair: tuple[Hand, Hand], count: int, batch: int) -> float:
-    """From the first start to the last end. Neither knows how many it will get."""
-    pair[0].ask("fill", count=count, size=BULK)
-    for hand in pair:
-        hand.begin("drain", batch=batch, expected=None)
-    spans = [Span(*hand.end()) for hand in pair]
+def _draining_together(stage: Stage, name: str, database: str, count: int, batch: int) -> float:
+    """From the first start to the last end. Neither knows how many it will get.
+
+    The processes live for a turn only: together their pools would be too many connections for the server's defaults.
+    """
+    with stage.hand(name, database, install=False) as one, stage.hand(name, database, install=False) as other:
+        for hand in (one, other):
+            draining(hand, batch, batch)  # connects, and prepares statements
+        one.ask("fill", count=count, size=BULK)
+        for hand in (one, other):
+            hand.begin("drain", batch=batch, expected=None)
+        spans = [Span(*hand.end()) for hand in (one, other)]
     check_handled(spans, count)
     return (max(span.ended for span in spans) - min(span.began for span in spans)) / count

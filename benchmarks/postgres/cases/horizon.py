@@ -12,21 +12,20 @@ from benchmarks.postgres.crew import Hand
 from benchmarks.postgres.plan import BATCH, BATCHES, BULK
 from benchmarks.postgres.report import Section
 from benchmarks.postgres.stage import Stage, present
-from benchmarks.postgres.subjects import PGQUEUER, POSTROOM, RAW
+from benchmarks.postgres.subjects import PGQUEUER
 from benchmarks.rounds import Case
 
 FREE, HELD = "free", "xmin held"
 
 
 def horizon(stage: Stage) -> Section:
-    turns, count = stage.plan.held
-    names = present((RAW, POSTROOM, *stage.plan.held_peers))
+    turns, counts = stage.plan.held
     cases = []
     with ExitStack() as stack:
-        for name in names:
+        for name in present(tuple(counts)):
             databases = {FREE: stage.database(), HELD: stage.database()}
             hands = {case: stack.enter_context(stage.hand(name, database)) for case, database in databases.items()}
-            sent = count // 5 if name == PGQUEUER else count
+            sent = counts[name]
             contenders = {
                 case: partial(_draining, stage, hands[case], databases[case], sent, held=case == HELD)
                 for case in databases

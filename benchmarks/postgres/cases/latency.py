@@ -27,7 +27,7 @@ def latency(stage: Stage) -> Section:
             try:
                 found.setdefault(name, []).append(_measure(stage, name, databases[name], count, first=number == 0))
             except WorkerFailed as failure:
-                stage.note(name, failure)
+                stage.leave_out(name, failure)
     cases = [
         Case("p50", {name: [median(each) for each in samples] for name, samples in found.items()}),
         Case("p99", {name: [_p99([one for each in samples for one in each])] for name, samples in found.items()}),
@@ -38,6 +38,7 @@ def latency(stage: Stage) -> Section:
 def _measure(stage: Stage, name: str, database: str, count: int, *, first: bool) -> list[float]:
     """Milliseconds."""
     with stage.hand(name, database, install=first) as sender, stage.hand(name, database, install=False) as receiver:
+        sender.await_ready()
         receiver.ask("serve")
         time.sleep(SETTLE)
         sender.ask("one")  # connects, and prepares statements

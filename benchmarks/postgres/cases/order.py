@@ -12,12 +12,12 @@ from benchmarks.postgres.stage import Stage, stderr
 from benchmarks.postgres.subjects import POSTROOM, RAW
 from benchmarks.rounds import Case
 
-STANDING = 20_000
 FIFO, UNORDERED, RAW_UNORDERED = "postroom, fifo", "postroom, unordered", "raw, unordered"
 
 
 def order(stage: Stage) -> Section:
     plan = stage.plan
+    standing, count = plan.ordered
     with ExitStack() as stack:
         hands: dict[str, Hand] = {
             RAW_UNORDERED: stack.enter_context(stage.hand(RAW)),
@@ -26,8 +26,8 @@ def order(stage: Stage) -> Section:
         }
         stderr.print("  filling FIFO boxes")
         for hand, groups in zip(hands.values(), (0, 0, *plan.groups), strict=True):
-            hand.ask("fill", count=max(STANDING, groups), size=BULK)
-        turns = {each: partial(exchange, hand, plan.ordered) for each, hand in hands.items()}
+            hand.ask("fill", count=max(standing, groups), size=BULK)
+        turns = {each: partial(exchange, hand, count) for each, hand in hands.items()}
         rates = stage.run("FIFO", plan.turns, turns).rates
     cases = [
         Case(

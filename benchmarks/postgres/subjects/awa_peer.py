@@ -17,7 +17,7 @@ import awa  # type: ignore[import-not-found, unused-ignore]
 from benchmarks.postgres.subjects.base import Span, Subject, Tally
 from benchmarks.workload import Item
 
-POOL = 20
+POOL = 10
 MOST_WORKERS = 500
 
 

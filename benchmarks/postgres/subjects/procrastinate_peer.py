@@ -18,7 +18,7 @@ import procrastinate  # type: ignore[import-not-found, unused-ignore]
 from benchmarks.postgres.subjects.base import Span, Subject
 from benchmarks.workload import TOPIC, Item
 
-POOL = 20
+POOL = 10
 
 
 class Procrastinate(Subject):

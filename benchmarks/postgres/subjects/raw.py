@@ -81,7 +81,9 @@ class Raw(Subject):
         await room.close()
 
     async def open(self) -> None:
-        self._claiming, self._acking = [await asyncpg.connect(self.url) for _ in range(2)]
+        # Without statistics of a new table, a plan for the values at hand may read all of it.
+        settings = {"plan_cache_mode": "force_generic_plan"}
+        self._claiming, self._acking = [await asyncpg.connect(self.url, server_settings=settings) for _ in range(2)]
         self._owner = uuid4()
 
     async def clear(self) -> None:

@@ -1,4 +1,4 @@
-"""saq on PostgreSQL, with psycopg's C implementation. A claim takes as many jobs as tasks wait: `batch` is its concurrency.
+"""saq on PostgreSQL, with psycopg's C implementation. A claim takes as many jobs as tasks wait: `batch` is concurrency.
 
 It has no bulk call: many calls at once are its fastest way in. Jobs are deleted when they are done (`ttl=-1`), the
 faster choice. Its tasks take a connection while they hold one: the pool is more than twice as large as the concurrency.

@@ -18,6 +18,8 @@ _log = logging.getLogger("postroom")
 
 Hook = Callable[[], Any]
 
+DEAF_SECONDS = 2.0
+"""Between attempts to hear again; meanwhile the pumps poll."""
 _WAKING = {"put", "replay", "mark"}
 
 
@@ -49,6 +51,7 @@ class Supervisor:
         self.cleans_alone = cleans_alone
         """Whether the janitor works in a room without handlers too."""
         self._running: dict[str, _Running] = {}
+        self._ears = Service(f"store={store.name} listener", self._listen, restart_delay=DEAF_SECONDS)
         self._change = asyncio.Lock()
         self._started = False
         self.on_start: list[Hook] = []
@@ -75,6 +78,8 @@ class Supervisor:
                 raise
             for box in working:
                 self._start_pump(box)
+            if working and self._store.features.notify:
+                self._ears.start()
             if working or self.cleans_alone:
                 self._janitor.start(boxes, self._store.name)
             self._started = True
@@ -100,6 +105,7 @@ class Supervisor:
         """Pumps, gracefully; then the janitor; then hooks, in reverse. Errors of hooks are logged."""
         async with self._change:
             await self._stop_pumps(list(self._running))
+            await self._ears.cancel()
             await self._janitor.stop()
             if self._started:
                 self._started = False
@@ -136,6 +142,14 @@ class Supervisor:
         running = self._running.get(event.box.key)
         if running is not None and event.error is None and event.verb in _WAKING:
             running.pump.wake()
+
+    async def _listen(self) -> None:
+        """What other processes have put, the pumps need not wait for either."""
+        while True:
+            keys = await self._store.wait()
+            for key, (pump, _) in self._running.items():
+                if not keys or key in keys:
+                    pump.wake()
 
     def runs(self, key: str) -> bool:
         return key in self._running and self._running[key].service.is_running

@@ -223,7 +223,7 @@ class MemoryVerbs:
         if draft.due is not None and draft.due > now:
             at = to_microseconds(draft.due)
             shelf.offer(entry, at)
-        elif box.order.fifo and draft.group is not None and self._someone_in_line(shelf, draft.group, at):
+        elif box.order.fifo and draft.group is not None and self._someone_ahead(shelf, entry, draft.group, at):
             entry.available_at = None
         else:
             shelf.offer(entry, at)
@@ -232,8 +232,8 @@ class MemoryVerbs:
         if draft.collapse_key is not None:
             shelf.collapsing.setdefault(draft.collapse_key, set()).add(entry.id)
 
-    def _someone_in_line(self, shelf: Shelf, group: str, now: int) -> bool:
-        return any(is_in_line(member, now) for member in shelf.line(group))
+    def _someone_ahead(self, shelf: Shelf, entry: Entry, group: str, now: int) -> bool:
+        return any(member.id < entry.id and is_in_line(member, now) for member in shelf.line(group))
 
     def _collapse(self, shelf: Shelf, draft: Draft, now: datetime) -> tuple[int, ...]:
         if draft.collapse_key is None:

@@ -174,6 +174,10 @@ class ObservedStore(ObservedVerbs, Async):
 
     _sleep = staticmethod(asyncio.sleep)
 
+    async def wait(self) -> frozenset[str]:
+        keys: frozenset[str] = await self.store.wait()
+        return keys
+
 
 class SyncObservedStore(ObservedVerbs, Sync):
     """For sync code."""

@@ -18,6 +18,9 @@ Url = Annotated[
     typer.Option(help=f"The database, such as sqlite:///shop.db. By default, what {ENVIRONMENT} says."),
 ]
 Prefix = Annotated[str, typer.Option(help="What the tables' names begin with.")]
+Schema = Annotated[
+    str | None, typer.Option(metavar="NAME", help="The database schema that the tables are in, on PostgreSQL.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Answer in JSON, for programs.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 

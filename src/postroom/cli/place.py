@@ -68,11 +68,11 @@ class Place:
     _runner: asyncio.Runner = field(default_factory=asyncio.Runner)
 
     @classmethod
-    def of(cls, path: str | None, url: str | None, prefix: str) -> Place:
+    def of(cls, path: str | None, url: str | None, prefix: str, schema: str | None = None) -> Place:
         if path is None:
-            return cls(Postroom(url, prefix=prefix), is_declared=False)
-        if url is not None or prefix != DEFAULT_PREFIX:
-            raise typer.BadParameter("a room has its own database: leave out --url and --prefix")
+            return cls(Postroom(url, prefix=prefix, schema=schema), is_declared=False)
+        if url is not None or schema is not None or prefix != DEFAULT_PREFIX:
+            raise typer.BadParameter("a room has its own database: leave out --url, --schema and --prefix")
         return cls(load(path), is_declared=True)
 
     def boxes(self, inboxes: Iterable[str] | None, outboxes: Iterable[str] | None) -> list[AnyBox]:

@@ -36,9 +36,12 @@ R = TypeVar("R")
 class SqlVerbs:
     """The verbs of both colours."""
 
+    _hears = False
+    """Whether this colour has workers, which need to hear of work."""
+
     def __init__(self, driver: Driver, *, deploy_schema: bool = False, durable: bool = True) -> None:
         self.name = driver.name
-        self.features = Features(durable=durable, transactional=durable)
+        self.features = Features(durable=durable, transactional=durable, notify=self._hears and driver.engine.notifies)
         self._driver = driver
         self._deploy_schema = deploy_schema
         self._schema_is_fine = False
@@ -142,6 +145,8 @@ class SqlVerbs:
 class SqlStore(SqlVerbs, Async):
     """For async code, where many tasks may put at the same time."""
 
+    _hears = True
+
     def __init__(self, driver: Driver, *, deploy_schema: bool = False, durable: bool = True) -> None:
         super().__init__(driver, deploy_schema=deploy_schema, durable=durable)
         self._coalescer = Coalescer(self._put)
@@ -151,6 +156,12 @@ class SqlStore(SqlVerbs, Async):
         self._driver.check_not_inside(tx)
         step = call(self._coalescer.put, box, drafts) if tx is None else call(self._put, box, drafts, tx=tx)
         return (yield step)
+
+
+    async def wait(self) -> frozenset[str]:
+        """Where `features.notify` is so."""
+        heard: frozenset[str] = await self._driver.wait()
+        return heard
 
 
 class SyncSqlStore(SqlVerbs, Sync):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from postroom._stores.sql.drivers.pools import Lease, PoolSettings
+from postroom._stores.sql.drivers.pools import HEARTBEAT, Lease, PoolSettings
 from postroom.errors import ExtraMissing
+
+_log = logging.getLogger("postroom")
 
 
 class AsyncpgWire:
@@ -43,16 +46,31 @@ class AsyncpgWire:
         def hear(_connection: Any, _pid: int, _channel: str, payload: str) -> None:
             heard(payload)
 
-        def lose(_connection: Any) -> None:
-            lost()
-
-        connection.add_termination_listener(lose)
         await connection.add_listener(channel, hear)
+        watching = asyncio.create_task(self._watch(connection, lost))
 
         async def stop() -> None:
-            connection.remove_termination_listener(lose)
+            watching.cancel()
+            await asyncio.wait([watching])
+            await connection.remove_listener(channel, hear)
 
         return stop
+
+    async def _watch(self, connection: Any, lost: Callable[[], None]) -> None:
+        """A connection that says nothing may be dead: it is asked now and then."""
+        ended = asyncio.Event()
+        connection.add_termination_listener(lambda _connection: ended.set())
+        try:
+            while not ended.is_set():
+                try:
+                    async with asyncio.timeout(HEARTBEAT):
+                        await ended.wait()
+                except TimeoutError:
+                    await connection.fetchval("SELECT 1", timeout=HEARTBEAT)
+        except Exception:  # noqa: BLE001 - whatever it is, there is nothing to hear any more
+            _log.info("the listening connection has ended")
+        finally:
+            lost()
 
 
 class AsyncpgPool:

@@ -34,4 +34,7 @@ class Driver(Protocol):
     def check_not_inside(self, tx: Any) -> None:
         """Raise where a write without `tx` would wait for a lock that its own task holds."""
 
+    def wait(self) -> Any:
+        """Where the engine notifies: wait for a hint that there may be work, as `Waker` says."""
+
     def close(self) -> Any: ...

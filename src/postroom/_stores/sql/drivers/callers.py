@@ -7,14 +7,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 from postroom._kernel.program import Program, call
 from postroom.errors import refuse
 
+R = TypeVar("R")
+
 Colour = Literal["sync", "async"]
 
-_DRIVERS = {
+FAILED = "its transaction has failed: roll it back first"
+_HAS_FAILED = "25P02"
+"""What PostgreSQL answers to every statement after the one that failed."""
+
+_DRIVERS: dict[str, tuple[str, Colour]] = {
     "sqlite3.Connection": ("sqlite", "sync"),
     "aiosqlite.Connection": ("sqlite", "async"),
     "psycopg.Connection": ("postgresql", "sync"),
@@ -41,32 +47,62 @@ class Wire(Protocol):
 
 
 def open_connection(tx: Any, *, kind: str, colour: Colour, wires: Sequence[Wire]) -> Program[tuple[Any, Any]]:
-    """The driver's connection below `tx`, in a transaction of this kind of database and of this colour, and its wire."""
+    """The driver's connection below `tx`, in a transaction of this kind of database and this colour; and its wire."""
     if _is_of(tx, "sqlalchemy"):
         connection = yield from _below_sqlalchemy(tx, kind, colour, wires)
     elif _is_of(tx, "django"):
         connection = _below_django(tx, kind, colour)
     else:
         connection = tx
-    wire = next((wire for wire in wires if wire.is_mine(connection)), None)
+    theirs = _driver_of(connection)
+    wire = next((wire for wire in wires if theirs is not None and wire.is_mine(connection)), None)
     if wire is None:
         raise refuse(_what_it_is(connection, kind, colour, wires))
-    trouble = wire.trouble(connection) if connection is tx else None
+    trouble = _trouble(wire, connection) if connection is tx else None
     if trouble is not None:
         raise refuse(trouble)
     return connection, wire
+
+
+def carry(work: Program[R]) -> Program[R]:
+    """Run this in the caller's transaction. Not every driver tells beforehand that the transaction has failed."""
+    try:
+        return (yield from work)
+    except Exception as error:
+        if getattr(error, "sqlstate", None) == _HAS_FAILED:
+            raise refuse(FAILED) from error
+        raise
 
 
 def _is_of(tx: Any, package: str) -> bool:
     return any(base.__module__.partition(".")[0] == package for base in type(tx).__mro__)
 
 
+def _names(connection: Any) -> list[str]:
+    """What its class and the bases of that are called, by the packages that they come from."""
+    return [f"{base.__module__.partition('.')[0]}.{base.__name__}" for base in type(connection).__mro__]
+
+
+def _driver_of(connection: Any) -> tuple[str, Colour] | None:
+    """The kind of database and the colour of a driver's connection; None is something else, such as its pool."""
+    return next((_DRIVERS[name] for name in _names(connection) if name in _DRIVERS), None)
+
+
+def _trouble(wire: Wire, connection: Any) -> str | None:
+    try:
+        return wire.trouble(connection)
+    except Exception as error:
+        raise refuse("its connection is closed, or was given back to its pool") from error
+
+
 def _what_it_is(connection: Any, kind: str, colour: Colour, wires: Sequence[Wire]) -> str:
-    theirs = f"{type(connection).__module__.partition('.')[0]}.{type(connection).__name__}"
+    theirs = _names(connection)[0]
     other = "async code: use postroom.Postroom" if colour == "sync" else "sync code: use postroom.sync.Postroom"
-    if _DRIVERS.get(theirs, (kind, colour))[0] == kind and _DRIVERS.get(theirs, (kind, colour))[1] != colour:
-        return f"a {theirs} is for {other}"
-    ours = " or ".join(f"a {wire.name}" for wire in wires)
+    if _driver_of(connection) == (kind, "async" if colour == "sync" else "sync"):
+        return f"{theirs} is for {other}"
+    if theirs == "psycopg2.connection":
+        return "its connection is one of psycopg2: use psycopg 3, with SQLAlchemy by postgresql+psycopg://"
+    ours = " or ".join(wire.name for wire in wires)
     return f"it is a {theirs}; this store takes {ours}, or a SQLAlchemy connection or session on {kind}"
 
 
@@ -79,6 +115,8 @@ def _below_django(tx: Any, kind: str, colour: Colour) -> Any:
         raise refuse(f"it is on {tx.vendor}, this store is on {kind}")
     if not tx.in_atomic_block:
         raise refuse("Django's connection has no open transaction: use `with transaction.atomic():` around the change")
+    if tx.needs_rollback:
+        raise refuse(FAILED)
     return tx.connection
 
 
@@ -91,7 +129,10 @@ def _below_sqlalchemy(tx: Any, kind: str, colour: Colour, wires: Sequence[Wire])
         raise refuse(f"a SQLAlchemy {type(handle.handle).__name__} is for {handle.colour} code: use {room}")
     if not handle.handle.in_transaction():
         what = "session" if handle.is_session else "connection"
-        raise refuse(f"this {what} has no open transaction: use `with {what}.begin():` around the change")
+        begin = f"{'async ' if colour == 'async' else ''}with {what}.begin():"
+        raise refuse(f"this {what} has no open transaction: use `{begin}` around the change")
+    if handle.is_session and not handle.handle.is_active:
+        raise refuse(FAILED)
     connection = handle.handle
     if handle.is_session:
         connection = yield call(handle.handle.connection)

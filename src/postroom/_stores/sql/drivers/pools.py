@@ -8,6 +8,9 @@ from typing import Any, Protocol
 
 from postroom._kernel.program import Async, Program, Sync, call, verb
 
+HEARTBEAT = 30.0
+"""Seconds of silence after which a listening connection is asked whether it lives."""
+
 
 @dataclass(frozen=True)
 class PoolSettings:

@@ -10,6 +10,7 @@ from typing import Any
 from postroom._kernel.clock import Clock
 from postroom._kernel.program import Async, Program, Sync, call, verb
 from postroom._stores.sql.drivers.callers import Colour, open_connection
+from postroom._stores.sql.drivers.listener import Listener
 from postroom._stores.sql.drivers.pools import Lease, Pool
 from postroom._stores.sql.engines.postgres.engine import PostgresEngine
 from postroom._stores.sql.statements import Many, Script, Statement
@@ -161,11 +162,6 @@ class PostgresVerbs:
     def check_not_inside(self, tx: Any) -> None:
         """Writers do not wait for each other here."""
 
-    @verb
-    def close(self) -> Program[None]:
-        self._closed = True
-        yield call(self._pool.close)
-
 
 class PostgresDriver(PostgresVerbs, Async):
     """For async code."""
@@ -175,6 +171,18 @@ class PostgresDriver(PostgresVerbs, Async):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._room_for_handlers = asyncio.Semaphore(self._handlers or 1_000_000)
+        self._listener = Listener(self._pool, self.engine.channel)
+
+    async def wait(self) -> frozenset[str]:
+        """Wait for a hint that there may be work; answers the keys of boxes, or nothing for any."""
+        if self._closed:
+            raise RoomClosed
+        return await self._listener.wait()
+
+    async def close(self) -> None:
+        self._closed = True
+        await self._listener.close()
+        await self._pool.close()
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Any]:
@@ -201,6 +209,10 @@ class SyncPostgresDriver(PostgresVerbs, Sync):
     """For sync code."""
 
     _colour = "sync"
+
+    def close(self) -> None:
+        self._closed = True
+        self._pool.close()
 
     @contextmanager
     def transaction(self) -> Iterator[Any]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from typing import Any
 
 from postroom._kernel.program import Async, Program, Sync, call, verb
-from postroom._stores.sql.drivers.pools import Lease, PoolSettings
+from postroom._stores.sql.drivers.pools import HEARTBEAT, Lease, PoolSettings
 from postroom.errors import ExtraMissing
+
+_log = logging.getLogger("postroom")
 
 
 class PsycopgWireVerbs:
@@ -69,23 +71,29 @@ class PsycopgWire(PsycopgWireVerbs, Async):
         self, connection: Any, channel: str, heard: Callable[[str], None], lost: Callable[[], None]
     ) -> Callable[[], Awaitable[None]]:
         """Call `heard` for every notification, and `lost` if the connection ends; answers how to stop."""
-        await connection.execute(import_psycopg().sql.SQL("LISTEN {}").format(import_psycopg().sql.Identifier(channel)))
-
-        async def hear() -> None:
-            try:
-                async for notification in connection.notifies():
-                    heard(notification.payload)
-            finally:
-                lost()
-
-        hearing = asyncio.create_task(hear())
+        sql = import_psycopg().sql
+        await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
+        hearing = asyncio.create_task(self._hear(connection, heard, lost))
 
         async def stop() -> None:
             hearing.cancel()
-            with suppress(asyncio.CancelledError, Exception):
-                await hearing
+            await asyncio.wait([hearing])
+            await connection.execute("UNLISTEN *")
 
         return stop
+
+    async def _hear(self, connection: Any, heard: Callable[[str], None], lost: Callable[[], None]) -> None:
+        try:
+            while True:
+                async for notification in connection.notifies(timeout=HEARTBEAT):
+                    heard(notification.payload)
+                # A connection that says nothing may be dead: it is asked now and then.
+                async with asyncio.timeout(HEARTBEAT):
+                    await connection.execute("SELECT 1")
+        except Exception:  # noqa: BLE001 - whatever it is, there is nothing to hear any more
+            _log.info("the listening connection has ended")
+        finally:
+            lost()
 
 
 class SyncPsycopgWire(PsycopgWireVerbs, Sync):

@@ -191,6 +191,10 @@ class SqliteVerbs:
     def is_transient(self, error: BaseException) -> bool:
         return is_busy(error)
 
+    def wait(self) -> Any:
+        """SQLite tells nobody anything."""
+        raise NotImplementedError
+
     def _check_open(self) -> None:
         if self._closed:
             raise RoomClosed

@@ -29,6 +29,10 @@ class Engine(Protocol):
         """The programs of the work queue, as they are best here."""
 
     @property
+    def notifies(self) -> bool:
+        """Whether its programs tell others that there is work."""
+
+    @property
     def preamble(self) -> tuple[str, ...]:
         """What comes before the first migration, such as the making of a schema."""
 

@@ -1,4 +1,4 @@
-"""PostgreSQL as data: names, native types, and its own programs where one statement does what others need several for."""
+"""PostgreSQL as data: names, native types, and programs of its own where one statement does the work of several."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ class PostgresEngine:
         self.statements = load(FOLDER, lambda text: _NOW.sub(self._now, self.rename(text)))
         self.migrations = load_migrations(FOLDER, self.rename)
         self.preamble = (f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)}",) if schema else ()
-        self.queue = PostgresQueue(self, trusts_frontier=not own_clock)
+        self.queue = PostgresQueue(
+            self, channel=self.channel, notifies=notifies, trusts_frontier=not own_clock
+        )
 
     def rename(self, text: str) -> str:
         """Quoted where they are not the plain default, since a name may have capital letters."""

@@ -10,10 +10,11 @@ from postroom._kernel.policy import DELIVERY_LIMIT, EXPIRED
 from postroom._kernel.program import Program
 from postroom._stores.sql import rows
 from postroom._stores.sql.engines.postgres.frontier import Frontier
+from postroom._stores.sql.engines.postgres.wakeups import Wakeups
 from postroom._stores.sql.lines import Doomed, Picked
 from postroom._stores.sql.queue import Indexed, QueuePrograms, batches_of_one_owner, line_of
 from postroom._stores.sql.statements import Statement
-from postroom.spi import Ask, Box, Claim, Draft, Settlement, StoredMessage
+from postroom.spi import Ask, Box, Claim, Draft, Filter, Key, Settlement, StoredMessage
 
 Row = tuple[Any, ...]
 
@@ -24,8 +25,10 @@ _LAST, _UNTIL, _SETTLED, _DOOMED = 11, 12, 21, 22
 class PostgresQueue(QueuePrograms):
     """Writers work side by side: what decides by what it has read locks it (docs/decisions/0008)."""
 
-    def __init__(self, engine: Any, *, trusts_frontier: bool) -> None:
+    def __init__(self, engine: Any, *, channel: str, notifies: bool, trusts_frontier: bool) -> None:
         super().__init__(engine)
+        self._channel = channel
+        self._wakeups = Wakeups(on=notifies)
         self._frontier = Frontier(trusted=trusts_frontier)
 
     # -- put -----------------------------------------------------------------------------------------------------
@@ -41,6 +44,8 @@ class PostgresQueue(QueuePrograms):
         content = self.engine.content
         columns: dict[str, Any] = {
             "box": box.key,
+            "channel": self._channel,
+            "tells": self._wakeups.tells(box.key, joined=joined),
             "source": [draft.source for draft in drafts],
             "message_id": [draft.message_id for draft in drafts],
             "topic": [draft.topic for draft in drafts],
@@ -49,7 +54,10 @@ class PostgresQueue(QueuePrograms):
         }
         if not any(map(rows.has_options, drafts)):
             # One message is a transaction by itself: nothing that follows is needed to make it whole.
-            return [tuple(row) for row in (yield Statement("arrive_plain", columns, alone=len(drafts) == 1))]
+            return _arrivals((yield Statement("arrive_plain", columns, alone=len(drafts) == 1)))
+        lines = [line_of(box, draft) for draft in drafts]
+        groups = sorted({line for line in lines if line is not None})
+        standing = (yield from self._standing(box, groups, joined=joined)) if groups else set()
         columns |= {
             "headers": [json.dumps(draft.headers) if draft.headers else None for draft in drafts],
             "correlation_id": [draft.correlation_id for draft in drafts],
@@ -61,11 +69,17 @@ class PostgresQueue(QueuePrograms):
             "expires": [draft.expires for draft in drafts],
             "lifetime": [draft.lifetime for draft in drafts],
             "received_at": [draft.received_at for draft in drafts],
-            "line": [line_of(box, draft) for draft in drafts],
-            "sleeps": (yield from self._sleeping(box, drafts, joined=joined)),
+            "line": lines,
+            "sleeps": [line in standing for line in lines],
         }
         alone = len(drafts) == 1 and drafts[0].collapse_key is None
-        return [tuple(row) for row in (yield Statement("arrive", columns, alone=alone))]
+        return _arrivals((yield Statement("arrive", columns, alone=alone)))
+
+    def replay(self, box: Box, which: Filter) -> Program[list[Key]]:
+        revived = yield from super().replay(box, which)
+        if revived and self._wakeups.tells(box.key, joined=True):
+            yield Statement("notify", {"channel": self._channel, "box": box.key})
+        return revived
 
     # -- claim ---------------------------------------------------------------------------------------------------
 
@@ -160,3 +174,7 @@ class PostgresQueue(QueuePrograms):
             yield from self.promote(box, [group for _, group in completed])
             settled += [held[id_][0] for id_, _ in completed]
         return settled
+
+
+def _arrivals(found: Sequence[Row]) -> list[tuple[int, bool]]:
+    return [(id_, is_new) for id_, is_new, _ in found]

@@ -20,6 +20,7 @@ SELECT :now
 SELECT nextval('postroom_ids')
 
 -- name: notify
+-- PostgreSQL itself sends it once per transaction, however often it is asked to, and only at the commit.
 SELECT pg_notify(:channel, :box)
 
 -- == put ==
@@ -42,7 +43,9 @@ WITH given AS MATERIALIZED (
     INSERT INTO postroom_queue (id, box, state, available_at)
     SELECT id, :box, 1, :now FROM new
 )
-SELECT g.id, n.id IS NOT NULL FROM given g LEFT JOIN new n ON n.id = g.id ORDER BY g.place
+SELECT g.id, n.id IS NOT NULL, (SELECT pg_notify(:channel, :box) WHERE :tells::boolean AND EXISTS (SELECT FROM new))
+  FROM given g LEFT JOIN new n ON n.id = g.id
+ ORDER BY g.place
 
 -- name: arrive
 -- The same for messages with any option.
@@ -66,11 +69,18 @@ WITH given AS MATERIALIZED (
     RETURNING id
 ), entered AS (
     INSERT INTO postroom_queue (id, box, state, available_at, group_id, collapse_key, expires)
-    SELECT g.id, :box, 1, CASE WHEN g.due > :now THEN g.due WHEN NOT g.sleeps THEN :now END, g.line, g.collapse_key,
-           g.expires_at
+    -- Of several new ones in a line, the first wakes the others; who has a due time wakes by itself.
+    SELECT g.id, :box, 1,
+           CASE WHEN g.due > :now THEN g.due
+                WHEN g.line IS NULL OR g.due IS NOT NULL THEN :now
+                WHEN NOT g.sleeps AND row_number() OVER (PARTITION BY g.line, g.due IS NULL ORDER BY g.place) = 1 THEN :now
+           END,
+           g.line, g.collapse_key, g.expires_at
       FROM new n JOIN given g ON g.id = n.id
 )
-SELECT g.id, n.id IS NOT NULL FROM given g LEFT JOIN new n ON n.id = g.id ORDER BY g.place
+SELECT g.id, n.id IS NOT NULL, (SELECT pg_notify(:channel, :box) WHERE :tells::boolean AND EXISTS (SELECT FROM new))
+  FROM given g LEFT JOIN new n ON n.id = g.id
+ ORDER BY g.place
 
 -- name: insert_message
 INSERT INTO postroom_message (id, box, source, message_id, topic, payload, format, headers, correlation_id, group_id,
@@ -181,15 +191,10 @@ UNION ALL
 -- name: turn
 -- `complete` and `claim` together: a worker's round is one statement, one commit and one visit. The first row says also
 -- what was settled.
-WITH mine AS MATERIALIZED (
-    SELECT q.id
-      FROM unnest(:ids::bigint[], :fences::bigint[]) AS c (id, fence)
-      JOIN postroom_queue q ON q.id = c.id AND q.fence = c.fence
-     WHERE q.box = :box AND q.owner = :owner AND q.state = 2
-     ORDER BY q.id
-       FOR UPDATE OF q
-), gone AS (
-    DELETE FROM postroom_queue q USING mine WHERE q.id = mine.id
+WITH gone AS (
+    DELETE FROM postroom_queue q
+     USING unnest(:ids::bigint[], :fences::bigint[]) AS c (id, fence)
+     WHERE q.id = c.id AND q.fence = c.fence AND q.box = :box AND q.owner = :owner AND q.state = 2
     RETURNING q.id, q.owner, q.attempt, q.deliveries, q.last_error
 ), kept AS (
     INSERT INTO postroom_ledger (id, box, completed_at, completed_by, ending, attempt, deliveries, last_error)
@@ -387,15 +392,12 @@ UPDATE postroom_queue q SET last_error = e.error, attempt = q.attempt + e.counte
  WHERE q.id = e.id
 
 -- name: complete
-WITH mine AS MATERIALIZED (
-    SELECT q.id
-      FROM unnest(:ids::bigint[], :fences::bigint[]) AS c (id, fence)
-      JOIN postroom_queue q ON q.id = c.id AND q.fence = c.fence
-     WHERE q.box = :box AND q.owner = :owner AND q.state = 2
-     ORDER BY q.id
-       FOR UPDATE OF q
-), gone AS (
-    DELETE FROM postroom_queue q USING mine WHERE q.id = mine.id
+-- The ids come in order and are looked up one by one, so their rows are locked in that order: to lock them first would
+-- be to write each of them twice.
+WITH gone AS (
+    DELETE FROM postroom_queue q
+     USING unnest(:ids::bigint[], :fences::bigint[]) AS c (id, fence)
+     WHERE q.id = c.id AND q.fence = c.fence AND q.box = :box AND q.owner = :owner AND q.state = 2
     RETURNING q.id, q.owner, q.attempt, q.deliveries, q.last_error, q.group_id
 ), kept AS (
     INSERT INTO postroom_ledger (id, box, completed_at, completed_by, ending, attempt, deliveries, last_error)

@@ -22,6 +22,7 @@ class SqliteEngine:
 
     name = "sqlite"
     preamble = ()
+    notifies = False
 
     def __init__(self, prefix: str = DEFAULT_PREFIX) -> None:
         self.prefix = prefix

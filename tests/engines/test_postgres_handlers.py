@@ -1,0 +1,295 @@
+"""Transactional handlers on PostgreSQL: on the driver's connection, or on one of the user's SQLAlchemy engine."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+import asyncpg
+import psycopg
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+
+from postroom import Message, Outcome, OwnerToken, Postroom, State
+from postroom.testing import FrozenClock
+from tests.engines.postgres_callers import Order, clean_shop, idle_in_transaction, open_room, orders
+from tests.engines.postgres_pools import ASYNC_POOLS, ENGINES
+from tests.runtime.support import HOUR, Gate, Logged, put, soon, state_of, states
+
+every_pool = pytest.mark.parametrize("pool", ASYNC_POOLS)
+
+
+def kind_of_tx(pool: str) -> type:
+    """What a handler gets: a connection of the engine that was passed, otherwise the driver's own."""
+    if pool in ENGINES:
+        return AsyncConnection
+    return asyncpg.pool.PoolConnectionProxy if "asyncpg" in pool else psycopg.AsyncConnection
+
+
+@pytest.fixture
+def clock() -> FrozenClock:
+    return FrozenClock()
+
+
+@pytest.fixture
+async def room(pool: str, clock: FrozenClock) -> AsyncIterator[Postroom]:
+    """A room whose connections are its own, or come from a pool of the user's."""
+    url = clean_shop()
+    async with ASYNC_POOLS[pool](url) as given:
+        driver = "asyncpg" if "asyncpg" in pool else "psycopg"
+        room = open_room(url, driver, pool=given, clock=clock, shutdown_timeout=timedelta(seconds=2))
+        yield room
+        await room.stop()
+        await room.close()
+
+
+async def write(tx: Any, name: str) -> None:
+    """The handler's own write, by the means of what it was given."""
+    insert = f"INSERT INTO shop.orders (name) VALUES ('{name}')"
+    await tx.execute(sa.text(insert) if isinstance(tx, AsyncConnection | AsyncSession) else insert)
+
+
+@every_pool
+@pytest.mark.req("C-55")
+async def test_effect_outgoing_message_and_completion_commit_together(room: Postroom, pool: str) -> None:
+    inbox, outbox = room.inbox(), room.outbox()
+
+    @inbox.handler("t", transactional=True)
+    async def handle(message: Message[str], tx: Any) -> None:
+        assert isinstance(tx, kind_of_tx(pool))
+        await write(tx, message.message_id)
+        receipt = await outbox.enqueue("mail", "x", message_id=message.message_id, tx=tx)
+        assert receipt.is_new
+        # Nobody sees the one without the other.
+        assert (orders(), await outbox.find(), await state_of(inbox)) == ([], [], State.CLAIMED)
+
+    await put(inbox, 1)
+    await soon(room.drain())
+    assert (orders(), await state_of(inbox), await state_of(outbox)) == (["1"], State.DONE, State.WAITING)
+    assert idle_in_transaction() == 0
+
+
+@every_pool
+@pytest.mark.req("C-55")
+@pytest.mark.parametrize(
+    ("answer", "state", "attempt"),
+    [(ValueError("no"), State.WAITING, 1), (Outcome.RETRY.after(HOUR), State.WAITING, 0)],
+    ids=["raised", "answered"],
+)
+async def test_whatever_is_not_success_rolls_back(room: Postroom, answer: Any, state: State, attempt: int) -> None:
+    inbox, outbox = room.inbox(), room.outbox()
+
+    @inbox.handler("t", transactional=True)
+    async def handle(message: Message[str], tx: Any) -> Any:
+        await write(tx, message.message_id)
+        await outbox.enqueue("mail", "x", tx=tx)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    await put(inbox, 1)
+    await soon(room.drain())
+    assert (orders(), await outbox.find()) == ([], [])
+    message = await inbox.get("1")
+    assert (message.state, message.attempt) == (state, attempt)
+    assert idle_in_transaction() == 0
+
+
+@every_pool
+async def test_an_error_of_the_database_rolls_back_and_is_counted(room: Postroom) -> None:
+    """After it the server does nothing more in the transaction, not even for a handler that goes on."""
+    inbox = room.inbox()
+
+    @inbox.handler("t", transactional=True)
+    async def handle(message: Message[str], tx: Any) -> None:
+        await write(tx, message.message_id)
+        with pytest.raises(Exception, match="syntax error"):
+            await write(tx, "it's")
+
+    await put(inbox, 1, 2)
+    await soon(room.drain())
+    assert orders() == []
+    assert {(message.state, message.attempt) for message in await inbox.find()} == {(State.WAITING, 1)}
+
+
+@every_pool
+async def test_a_lost_lease_rolls_back(room: Postroom, clock: FrozenClock) -> None:
+    inbox, outbox = room.inbox(lease_renewal=False), room.outbox()
+    gate = Gate()
+
+    @inbox.handler("t", transactional=True)
+    async def handle(message: Message[str], tx: Any) -> None:
+        await write(tx, "too late")
+        await outbox.enqueue("mail", "too late", tx=tx)
+        await gate(message)
+
+    await put(inbox, 1)
+    await inbox.start()
+    await gate.reached()
+    clock.advance(31)
+    owner = OwnerToken.new()
+    [claimed] = await inbox.claim(owner)
+    with Logged() as logged:
+        gate.open()
+        await logged.says("lease lost, outcome dropped")
+    await inbox.stop()
+    assert (orders(), await outbox.find()) == ([], [])
+    assert await inbox.ack(owner, [claimed]) == [True]  # the other worker's claim was not touched
+
+
+@every_pool
+async def test_the_handlers_own_savepoints(room: Postroom) -> None:
+    inbox = room.inbox()
+
+    @inbox.handler("t", transactional=True)
+    async def handle(message: Message[str], tx: Any) -> None:
+        nested = tx.begin_nested() if isinstance(tx, AsyncConnection) else tx.transaction()
+        try:
+            async with nested:
+                await write(tx, "undone")
+                raise LookupError
+        except LookupError:
+            await write(tx, "kept")
+
+    await put(inbox, 1)
+    await soon(room.drain())
+    assert (orders(), await state_of(inbox)) == (["kept"], State.DONE)
+
+
+@every_pool
+async def test_a_batch_is_all_or_nothing(room: Postroom) -> None:
+    inbox = room.inbox()
+
+    @inbox.handler("t", batch=10, transactional=True)
+    async def handle(messages: list[Message[str]], tx: Any) -> list[Any]:
+        for message in messages:
+            await write(tx, message.message_id)
+        return [Outcome.FAILED if message.message_id == "2" else None for message in messages]
+
+    await put(inbox, 1, 2, 3)
+    await soon(room.drain())
+    assert orders() == ["1", "3"]
+    assert await states(inbox) == {"1": State.DONE, "2": State.WAITING, "3": State.DONE}
+
+
+@every_pool
+async def test_a_handler_that_ends_its_transaction_is_told(room: Postroom, pool: str) -> None:
+    inbox = room.inbox()
+
+    @inbox.handler("t", transactional=True)
+    async def handle(message: Message[str], tx: Any) -> None:
+        await write(tx, message.message_id)
+        await (tx.rollback() if hasattr(tx, "rollback") else tx.execute("ROLLBACK"))  # not this handler's to end
+
+    await put(inbox, 1)
+    await soon(room.drain())
+    message = await inbox.get("1")
+    assert (orders(), message.state, message.attempt) == ([], State.WAITING, 1)
+    assert message.last_error == "the handler ended its transaction: leave commit and rollback to the room"
+    assert idle_in_transaction() == 0
+
+
+@every_pool
+async def test_many_at_once(room: Postroom) -> None:
+    """More handlers than there are connections."""
+    inbox, log = room.inbox(concurrency=12, batch_size=30), room.outbox("log")
+
+    @inbox.handler("t", transactional=True)
+    async def handle(message: Message[str], tx: Any) -> None:
+        await write(tx, message.message_id)
+        await log.enqueue("seen", "x", message_id=message.message_id, tx=tx)
+
+    await put(inbox, *range(60))
+    assert await soon(room.drain(), 30) == 60
+    assert sorted(map(int, orders())) == list(range(60))
+    assert set((await states(inbox)).values()) == {State.DONE}
+    assert len(await states(log)) == 60
+    assert idle_in_transaction() == 0
+
+
+@every_pool
+async def test_a_cancelled_handler_leaves_nothing_behind(room: Postroom) -> None:
+    inbox = room.inbox(handler_timeout=timedelta(milliseconds=50))
+
+    @inbox.handler("t", transactional=True)
+    async def handle(message: Message[str], tx: Any) -> None:
+        await write(tx, message.message_id)
+        sleep = "SELECT pg_sleep(60)"
+        await tx.execute(sa.text(sleep) if isinstance(tx, AsyncConnection) else sleep)
+
+    await put(inbox, 1)
+    await soon(room.drain())
+    assert orders() == []
+    assert (await inbox.get("1")).attempt == 1
+    assert idle_in_transaction() == 0
+
+
+@pytest.mark.parametrize("pool", ["asyncpg", "psycopg"])
+async def test_handlers_leave_connections_for_the_verbs(room: Postroom) -> None:
+    """Each handler has a transaction open, and waits for a write that is not part of it."""
+    inbox, log = room.inbox(concurrency=12, batch_size=30), room.outbox("log")
+
+    @inbox.handler("t", transactional=True)
+    async def handle(message: Message[str], tx: Any) -> None:
+        await write(tx, message.message_id)
+        await log.enqueue("seen", "x", message_id=message.message_id)
+
+    await put(inbox, *range(30))
+    assert await soon(room.drain(), 30) == 30
+    assert len(orders()) == len(await states(log)) == 30
+
+
+@pytest.mark.parametrize("pool", ENGINES)
+class TestSessions:
+    """A session on the handler's connection joins its transaction."""
+
+    async def test_commits_with_the_completion(self, room: Postroom) -> None:
+        inbox, outbox = room.inbox(), room.outbox()
+
+        @inbox.handler("t", transactional=True)
+        async def handle(message: Message[str], tx: AsyncConnection) -> None:
+            async with AsyncSession(bind=tx) as session, session.begin():
+                order = Order(name=message.message_id)
+                session.add(order)
+                await session.flush()
+                await outbox.enqueue("placed", {"order": order.id}, message_id=message.message_id, tx=session)
+            assert (orders(), await outbox.find()) == ([], [])  # the session's commit was not the end
+
+        await put(inbox, 1)
+        await soon(room.drain())
+        assert (orders(), await states(inbox), await states(outbox)) == (
+            ["1"],
+            {"1": State.DONE},
+            {"1": State.WAITING},
+        )
+
+    async def test_rolls_back_with_the_handler(self, room: Postroom) -> None:
+        inbox, outbox = room.inbox(), room.outbox()
+
+        @inbox.handler("t", transactional=True)
+        async def handle(message: Message[str], tx: AsyncConnection) -> None:
+            async with AsyncSession(bind=tx) as session, session.begin():
+                session.add(Order(name="x"))
+                await outbox.enqueue("placed", "x", tx=session)
+            raise ValueError("no")
+
+        await put(inbox, 1)
+        await soon(room.drain())
+        assert (orders(), await outbox.find(), (await inbox.get("1")).attempt) == ([], [], 1)
+
+    async def test_a_session_that_rolled_back_is_not_taken_for_success(self, room: Postroom) -> None:
+        inbox = room.inbox()
+
+        @inbox.handler("t", transactional=True)
+        async def handle(message: Message[str], tx: AsyncConnection) -> None:
+            async with AsyncSession(bind=tx) as session:
+                session.add(Order(name="x"))
+                await session.flush()
+                await session.rollback()
+
+        await put(inbox, 1)
+        await soon(room.drain())
+        message = await inbox.get("1")
+        assert (orders(), message.state, message.attempt) == ([], State.WAITING, 1)

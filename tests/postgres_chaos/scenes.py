@@ -1,0 +1,458 @@
+"""What can meet on one FIFO group: the states in which it may be, and the verbs that may come to it."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from postroom.spi import (
+    Ask,
+    Box,
+    Claim,
+    Delivery,
+    Draft,
+    Filter,
+    Keeping,
+    Key,
+    Mark,
+    Order,
+    Purge,
+    Settlement,
+    State,
+    StoredMessage,
+)
+from postroom._stores.sql.keys import KeyPrograms
+from tests.postgres_chaos.explorer import Play, Run, Stage
+
+ALICE, BOB, CAROL = UUID(int=1), UUID(int=2), UUID(int=3)
+MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
+GROUP = "g"
+
+STUCK = """
+SELECT s.id FROM postroom_queue s
+ WHERE s.box = $1 AND s.group_id IS NOT NULL AND s.state = 1 AND s.available_at IS NULL
+   AND NOT EXISTS (
+        SELECT FROM postroom_queue w
+         WHERE w.box = s.box AND w.group_id = s.group_id
+           AND (w.state = 4 OR w.available_at IS NOT NULL
+                               AND NOT (w.state = 1 AND w.fence = 0 AND w.available_at > $2)))
+"""
+HOLDERS = """
+SELECT group_id, array_agg(DISTINCT owner) FROM postroom_queue
+ WHERE box = $1 AND group_id IS NOT NULL AND state = 2 AND available_at > $2
+ GROUP BY group_id HAVING count(DISTINCT owner) > 1
+"""
+OVERTAKEN = """
+SELECT behind.id, ahead.id FROM postroom_queue behind
+  JOIN postroom_queue ahead ON ahead.box = behind.box AND ahead.group_id = behind.group_id AND ahead.id < behind.id
+ WHERE behind.box = $1 AND behind.state = 2 AND behind.available_at > $2
+   AND NOT (ahead.state = 1 AND ahead.fence = 0 AND ahead.available_at IS NOT NULL AND ahead.available_at > $2)
+   AND ahead.owner IS DISTINCT FROM behind.owner
+"""
+
+
+State_ = Callable[["World"], Awaitable[None]]
+
+
+@dataclass
+class World:
+    """A box of its own, with one group in it."""
+
+    stage: Stage
+    box: Box
+    claims: dict[str, Claim] = field(default_factory=dict)
+
+    @property
+    def queue(self) -> Any:
+        return self.stage.driver.engine.queue
+
+    @property
+    def keys(self) -> KeyPrograms:
+        return KeyPrograms(self.queue)
+
+    async def put(self, *names: str, **options: Any) -> None:
+        await self.stage.perform(self.queue.put(self.box, [draft(name, **options) for name in names]))
+
+    async def claim(self, limit: int = 100, *, owner: UUID = ALICE, lease: timedelta = HOUR) -> list[StoredMessage]:
+        found: list[StoredMessage] = await self.stage.perform(self.queue.claim(self.box, Ask(owner, lease, limit)))
+        return found
+
+    async def hold(self, limit: int, *, lease: timedelta = HOUR) -> None:
+        for message in await self.claim(limit, lease=lease):
+            assert message.claim is not None
+            self.claims[message.message_id] = message.claim
+
+    async def settle(self, *settlements: Settlement) -> list[bool]:
+        kept: list[bool] = await self.stage.perform(self.queue.settle(self.box, settlements))
+        return kept
+
+    async def rows(self, query: str) -> list[Any]:
+        found: list[Any] = await self.stage.watcher.fetch(query, self.box.key, self.stage.clock.now())
+        return found
+
+
+class Template:
+    """A state, made once and copied for each run."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._moment = world.stage.clock.now()
+        self._copy = ""
+
+    @classmethod
+    async def of(cls, stage: Stage, state: State_, box: Box) -> Template:
+        world = World(stage, box)
+        await state(world)
+        template = cls(world)
+        template._copy = await template._statement()
+        return template
+
+    async def _statement(self) -> str:
+        parts = []
+        for table in ("message", "queue", "ledger"):
+            found = await self._world.stage.watcher.fetch(
+                "SELECT column_name FROM information_schema.columns WHERE table_name = $1 ORDER BY ordinal_position",
+                f"postroom_{table}",
+            )
+            columns = [row[0] for row in found]
+            values = [{"id": "new.id", "box": "$2"}.get(column, f"t.{column}") for column in columns]
+            parts.append(
+                f"{table} AS (INSERT INTO postroom_{table} ({', '.join(columns)}) SELECT {', '.join(values)} "
+                f"FROM postroom_{table} t JOIN new ON new.old = t.id)"
+            )
+        return (
+            "WITH new AS MATERIALIZED (SELECT o.id AS old, nextval('postroom_ids') AS id FROM "
+            "(SELECT id FROM postroom_message WHERE box = $1 ORDER BY id) o), "
+            + ", ".join(parts)
+            + " SELECT old, id FROM new"
+        )
+
+    async def copy(self) -> World:
+        stage = self._world.stage
+        stage.clock.advance(self._moment - stage.clock.now())
+        box = replace(self._world.box, name=secrets.token_hex(8))
+        found = await stage.watcher.fetch(self._copy, self._world.box.key, box.key)
+        ids = dict(map(tuple, found))
+        claims = {name: claim._replace(id=ids[claim.id]) for name, claim in self._world.claims.items()}
+        return World(stage, box, claims)
+
+
+def draft(name: str, **options: Any) -> Draft:
+    return Draft("shop", name, **{"topic": "a", "payload": "x", "group": GROUP, **options})
+
+
+# -- states: what the group is like before ---------------------------------------------------------------------------
+
+
+async def free(world: World) -> None:
+    await world.put("1", "2", "3")
+
+
+async def first_held(world: World) -> None:
+    await world.put("1", "2", "3")
+    await world.hold(1)
+
+
+async def pair_held(world: World) -> None:
+    await world.put("1", "2")
+    await world.hold(1)
+
+
+async def pair_late(world: World) -> None:
+    await world.put("1", "2")
+    await world.hold(1, lease=MINUTE)
+    world.stage.clock.advance(HOUR)
+
+
+async def pair_free(world: World) -> None:
+    await world.put("1", "2")
+
+
+async def alone_held(world: World) -> None:
+    await world.put("1")
+    await world.hold(1)
+
+
+async def two_held(world: World) -> None:
+    await world.put("1", "2", "3")
+    await world.hold(2)
+
+
+async def two_late(world: World) -> None:
+    await world.put("1", "2", "3")
+    await world.hold(2, lease=MINUTE)
+    world.stage.clock.advance(HOUR)
+
+
+async def first_late(world: World) -> None:
+    await world.put("1", "2", "3")
+    await world.hold(1, lease=MINUTE)
+    world.stage.clock.advance(HOUR)
+
+
+async def held_and_hinted(world: World) -> None:
+    """2 came by a caller's transaction, and does not know yet that it stands behind 1."""
+    await world.put("1")
+    await world.stage.perform(world.queue.put(world.box, [draft("2")], joined=True))
+    await world.put("3")
+    await world.hold(1)
+    await world.stage.watcher.execute(
+        "UPDATE postroom_queue SET available_at = $2 WHERE box = $1 AND available_at IS NULL AND id = "
+        "(SELECT id FROM postroom_message WHERE box = $1 AND message_id = '2')",
+        world.box.key,
+        world.stage.clock.now(),
+    )
+
+
+async def waits_for_retry(world: World) -> None:
+    await first_held(world)
+    await world.settle(Settlement.retry(world.claims["1"], delay=HOUR))
+
+
+async def one_not_due(world: World) -> None:
+    await world.put("1", due=world.stage.clock.now() + HOUR)
+    await world.put("2", "3")
+
+
+async def one_dead(world: World) -> None:
+    await first_held(world)
+    await world.settle(Settlement.dead(world.claims["1"], error="bad"))
+
+
+async def one_done(world: World) -> None:
+    await world.put("0")
+    await world.hold(1)
+    await world.settle(Settlement.done(world.claims["0"]))
+    await world.put("1", "2")
+    await world.hold(1)
+
+
+async def two_topics(world: World) -> None:
+    """1 is for one kind of worker, the rest for another; 2 is a hint too."""
+    await world.put("1", topic="a")
+    await world.stage.perform(world.queue.put(world.box, [draft("2", topic="b")], joined=True))
+    await world.put("3", topic="b")
+
+
+STATES: dict[str, State_] = {
+    state.__name__: state
+    for state in (
+        free,
+        first_held,
+        alone_held,
+        pair_held,
+        pair_late,
+        pair_free,
+        two_held,
+        two_late,
+        first_late,
+        held_and_hinted,
+        waits_for_retry,
+        one_not_due,
+        one_dead,
+        one_done,
+        two_topics,
+    )
+}
+
+# -- plays: who may come ---------------------------------------------------------------------------------------------
+
+Make = Callable[[World], Play | None]
+PLAYS: dict[str, Make] = {}
+
+
+def play(name: str, **options: Any) -> Callable[[Callable[[World], Any]], Callable[[World], Any]]:
+    """`make` answers the program's own maker, or None where the state has nothing for it."""
+
+    def register(make: Callable[[World], Any]) -> Callable[[World], Any]:
+        def made(world: World) -> Play | None:
+            program = make(world)
+            return None if program is None else Play(name, program, **options)
+
+        PLAYS[name] = made
+        return make
+
+    return register
+
+
+def claims_of(world: World, *names: str) -> list[Claim] | None:
+    found = [world.claims[name] for name in names if name in world.claims]
+    return found if len(found) == len(names) else None
+
+
+def _claims() -> None:
+    for name, limit, topics in (("claim one", 1, None), ("claim all", 10, None), ("claim b", 10, frozenset({"b"}))):
+
+        def make(world: World, limit: int = limit, topics: frozenset[str] | None = topics) -> Any:
+            return lambda: world.queue.claim(world.box, Ask(BOB, HOUR, limit, topics))
+
+        play(name)(make)
+
+
+def _settlements() -> None:
+    verdicts: dict[str, Callable[[Claim], Settlement]] = {
+        "done": Settlement.done,
+        "dead": lambda claim: Settlement.dead(claim, error="bad"),
+        "release": Settlement.release,
+        "retry": lambda claim: Settlement.retry(claim, delay=HOUR),
+    }
+    for verdict, settle in verdicts.items():
+        for names in (("1",), ("1", "2"), ("2",)):
+
+            def make(world: World, names: tuple[str, ...] = names, settle: Any = settle) -> Any:
+                held = claims_of(world, *names)
+                if held is None:
+                    return None
+                return lambda: world.queue.settle(world.box, [settle(claim) for claim in held])
+
+            play(f"{verdict} {'+'.join(names)}")(make)
+            if names == ("1",):
+                play(f"{verdict} 1 in tx", callers=True)(make)
+                play(f"{verdict} 1 rolled back", callers=True, ending="ROLLBACK")(make)
+
+    def turn(world: World) -> Any:
+        held = claims_of(world, "1")
+        if held is None:
+            return None
+        return lambda: world.queue.turn(world.box, [Settlement.done(held[0])], Ask(ALICE, HOUR, 10))
+
+    play("turn 1")(turn)
+
+    def renew(world: World) -> Any:
+        return (lambda: world.queue.renew(world.box, list(world.claims.values()), HOUR)) if world.claims else None
+
+    play("renew")(renew)
+
+
+def _puts() -> None:
+    drafts: dict[str, Callable[[World], list[Draft]]] = {
+        "put new": lambda _: [draft("8"), draft("9")],
+        "put due": lambda world: [draft("9", due=world.stage.clock.now() + 2 * HOUR)],
+        "put again 1": lambda _: [draft("1")],
+        "put again 2": lambda _: [draft("2")],
+        "put again 2, new": lambda _: [draft("2"), draft("9")],
+        "put again 0, new": lambda _: [draft("0"), draft("9")],
+        "put again 2 due": lambda world: [draft("2", due=world.stage.clock.now() + 2 * HOUR)],
+        "put again 1 due": lambda world: [draft("1", due=world.stage.clock.now() + 2 * HOUR)],
+        "put again 2 rejected": lambda _: [draft("2", hash=b"2", on_conflict="reject")],
+        "put again 2 kept": lambda _: [draft("2", hash=b"2", on_conflict="keep")],
+        "put collapse": lambda _: [draft("9", collapse_key="price")],
+        "revive": lambda _: [draft("1", revive_dead=True)],
+    }
+    for name, of in drafts.items():
+
+        def make(world: World, of: Callable[[World], list[Draft]] = of, *, joined: bool = False) -> Any:
+            return lambda: world.queue.put(world.box, of(world), joined=joined)
+
+        def joined(world: World, make: Any = make) -> Any:
+            return make(world, joined=True)
+
+        play(name)(make)
+        play(f"{name} in tx", callers=True)(joined)
+        play(f"{name} rolled back", callers=True, ending="ROLLBACK")(joined)
+
+
+def _marks() -> None:
+    for mark in ("processing", "processed", "dead", "skipped"):
+        for name in ("1", "2"):
+
+            def make(world: World, mark: Any = mark, name: str = name) -> Any:
+                return lambda: world.keys.mark(world.box, [Key("shop", name)], mark, "bad")
+
+            play(f"mark {name} {mark}")(make)
+            play(f"mark {name} {mark} in tx", callers=True)(make)
+            play(f"mark {name} {mark} rolled back", callers=True, ending="ROLLBACK")(make)
+    for name in ("1", "2"):
+
+        def record(world: World, name: str = name) -> Any:
+            return lambda: world.keys.record(world.box, [Draft("shop", name)])
+
+        play(f"record {name}")(record)
+        play(f"record {name} in tx", callers=True)(record)
+        play(f"record {name} rolled back", callers=True, ending="ROLLBACK")(record)
+
+
+def _rest() -> None:
+    play("reap")(lambda world: lambda: world.queue.reap(world.box, 100))
+    play("replay")(lambda world: lambda: world.queue.replay(world.box, Filter()))
+    play("replay rolled back", callers=True, ending="ROLLBACK")(
+        lambda world: lambda: world.queue.replay(world.box, Filter())
+    )
+    play("purge dead")(lambda world: lambda: world.queue.purge(world.box, Purge(State.DEAD, timedelta())))
+    play("purge done")(lambda world: lambda: world.queue.purge(world.box, Purge(State.DONE, timedelta())))
+
+
+_claims()
+_settlements()
+_puts()
+_marks()
+_rest()
+
+# -- what must be true afterwards ------------------------------------------------------------------------------------
+
+LATE = {"replay", "revive"}
+"""These let a message stand in line again, ahead of whoever was taken meanwhile."""
+
+
+async def complaints(world: World, run: Run) -> list[str]:
+    """What is wrong, in words; nothing if all is well."""
+    wrong: list[str] = []
+    for actor in run.actors:
+        if actor.error is not None:
+            wrong.append(f"{actor.play.name} raised {type(actor.error).__name__}: {actor.error}")
+    if run.deadlocks:
+        wrong.append("deadlock")
+    if stuck := await world.rows(STUCK):
+        wrong.append(f"stuck: {await names_of(world, (row[0] for row in stuck))}")
+    if await world.rows(HOLDERS):
+        wrong.append("two holders of one group")
+    late = any(actor.play.name.startswith(tuple(LATE)) or actor.play.callers for actor in run.actors)
+    if not late and await world.rows(OVERTAKEN):
+        wrong.append("overtaken")
+    wrong += await complaints_about_claims(world, run)
+    wrong += await drain(world)
+    return wrong
+
+
+async def names_of(world: World, ids: Iterable[int]) -> list[str]:
+    found = await world.stage.watcher.fetch("SELECT message_id FROM postroom_message WHERE id = ANY ($1)", list(ids))
+    return [row[0] for row in found]
+
+
+async def complaints_about_claims(world: World, run: Run) -> list[str]:
+    given = [(claim.id, claim.fence) for claim in world.claims.values()]
+    for result in run.results:
+        answer = result[1] if isinstance(result, tuple) and len(result) == 2 else result
+        for item in answer if isinstance(answer, list) else []:
+            if getattr(item, "claim", None) is not None:
+                given.append((item.claim.id, item.claim.fence))
+    return [] if len(given) == len(set(given)) else ["one claim was given twice"]
+
+
+async def drain(world: World) -> list[str]:
+    """Later, when all leases have passed: everything is handled, in order."""
+    world.stage.clock.advance(10 * HOUR)
+    order: list[int] = []
+    for _ in range(50):
+        claimed = await world.claim(10, owner=CAROL)
+        if not claimed:
+            break
+        order += [message.id for message in claimed]
+        kept = await world.settle(*[Settlement.done(message.claim) for message in claimed if message.claim])
+        if not all(kept):
+            return ["a fresh claim did not hold"]
+    left = await world.stage.watcher.fetch(
+        "SELECT id FROM postroom_queue q WHERE box = $1 AND state IN (1, 2) AND NOT EXISTS (SELECT FROM postroom_queue d "
+        "WHERE d.box = q.box AND d.group_id = q.group_id AND d.state = 4 AND d.id < q.id)",
+        world.box.key,
+    )
+    wrong = [f"never claimed: {await names_of(world, (row[0] for row in left))}"] if left else []
+    return wrong if order == sorted(order) else [*wrong, f"out of order: {order}"]
+
+
+def box_of(name: str, *, on_dead: Any = "unblock", keeping: Keeping | None = None) -> Box:
+    return Box("inbox", name, Order(fifo=True, on_dead=on_dead), Delivery(), keeping or Keeping())
