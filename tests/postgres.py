@@ -60,6 +60,7 @@ def clean_database() -> str:
         connection.execute("DELETE FROM postroom_message")
         connection.execute("DELETE FROM postroom_queue")
         connection.execute("DELETE FROM postroom_ledger")
+        connection.execute("DELETE FROM postroom_nudge")
     return url
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,9 @@ COLOURS = {
     "free": "#1b6ca8",
     "xmin held": "#12436a",
 }
+
+WIDE = 30
+"""From this factor on, the scale is logarithmic."""
 
 mpl.use("svg")
 mpl.rcParams.update(
@@ -55,15 +59,19 @@ def _draw(section: Section, path: Path) -> None:
     contenders = section.contenders
     width = 0.8 / len(contenders)
     for index, name in enumerate(contenders):
-        places, rates = [], []
+        places, heights = [], []
         for number, case in enumerate(section.cases):
             if (rate := case.rate(name)) is not None:
                 places.append(number + (index - (len(contenders) - 1) / 2) * width)
-                rates.append(rate)
-        bars: Any = axes.bar(places, rates, width * 0.92, label=name, color=COLOURS.get(name, "#444444"))
-        axes.bar_label(bars, [_short(rate) for rate in rates], fontsize=6, rotation=90, padding=2)
-    axes.set_yscale("log")
-    axes.set_ylim(top=axes.get_ylim()[1] * 4)
+                heights.append(rate)
+        bars: Any = axes.bar(places, heights, width * 0.92, label=name, color=COLOURS.get(name, "#444444"))
+        axes.bar_label(bars, [_short(height) for height in heights], fontsize=6, rotation=90, padding=2)
+    rates = [rate for case in section.cases for name in contenders if (rate := case.rate(name)) is not None]
+    if max(rates) > WIDE * min(rates):
+        axes.set_yscale("log")
+        axes.set_ylim(10 ** math.floor(math.log10(min(rates))), max(rates) * 4)
+    else:
+        axes.set_ylim(0, max(rates) * 1.3)
     axes.set_xticks(range(len(section.cases)), [case.name for case in section.cases])
     axes.set_ylabel(section.unit)
     axes.set_title(section.title, fontsize=10)

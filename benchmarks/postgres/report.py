@@ -49,7 +49,7 @@ class Results:
         out = io.StringIO()
         console = Console(file=out, width=200, highlight=False, soft_wrap=True)
         for section in self.sections.values():
-            console.print(f"### {section.title} ({section.unit})\n")
+            console.print(f"### {section.title} ({section.unit})")
             console.print(_table(section))
         console.print("### What was aimed for\n")
         for aim in self.aims:
@@ -100,7 +100,7 @@ def _number(value: float | None) -> str:
         return "-"
     if value >= 100:
         return f"{value:,.0f}"
-    return f"{value:.2f}" if value < 10 else f"{value:.1f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}" if value >= 0.1 or value == 0 else f"{value:.4f}"
 
 
 def _spread(ratios: list[float]) -> str:

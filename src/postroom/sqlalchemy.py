@@ -27,7 +27,6 @@ try:
         Integer,
         LargeBinary,
         MetaData,
-        Sequence,
         SmallInteger,
         String,
         Table,
@@ -189,8 +188,6 @@ class _Reader:
                 self._table(found)
             elif found := _INDEX.fullmatch(statement):
                 self._index(found)
-            elif (found := _CREATION.fullmatch(statement)) and found[1] == "SEQUENCE":
-                Sequence(self._prefix + found[2], schema=self._schema, metadata=self._metadata)
         return self._tables
 
     def _table(self, found: re.Match[str]) -> None:
@@ -231,26 +228,18 @@ def _let_metadata_make_the_rest(
 ) -> None:
     """What SQLAlchemy's tables cannot say, for those who use create_all() and drop_all(), mostly in tests."""
 
-    def run(connection: Connection, tables: list[Table], statements: list[str]) -> None:
-        if versions in tables:
-            for statement in statements:
-                connection.execute(_text(engine.rename(statement)))
+    def when(moment: str, statements: list[str]) -> None:
+        def run(_target: MetaData, connection: Connection, tables: list[Table], **_: Any) -> None:
+            if versions in tables:  # not where others alone are created, or ours are there already
+                for statement in statements:
+                    connection.execute(_text(statement))
 
-    before = list(engine.preamble)
-    after = list(_rest(plain))
-    views = [statement.replace("VIEW", "VIEW IF EXISTS", 1) for statement in _drops(plain) if "VIEW" in statement]
+        event.listen(metadata, moment, run)
 
-    @event.listens_for(metadata, "before_create")
-    def prepare(_target: MetaData, connection: Connection, tables: list[Table], **_: Any) -> None:
-        run(connection, tables, before)
-
-    @event.listens_for(metadata, "after_create")
-    def complete(_target: MetaData, connection: Connection, tables: list[Table], **_: Any) -> None:
-        run(connection, tables, after)
-
-    @event.listens_for(metadata, "before_drop")
-    def drop_views(_target: MetaData, connection: Connection, tables: list[Table], **_: Any) -> None:
-        run(connection, tables, views)
+    rest = [step for step in _drops(plain) if not step.startswith("DROP TABLE")]
+    when("before_create", list(engine.preamble))
+    when("after_create", [engine.rename(step) for step in _rest(plain)])
+    when("before_drop", [engine.rename(re.sub("^DROP (VIEW|SEQUENCE)", r"\g<0> IF EXISTS", step)) for step in rest])
 
 
 def _rest(plain: list[str]) -> Iterator[str]:
@@ -258,5 +247,5 @@ def _rest(plain: list[str]) -> Iterator[str]:
         if found := _TABLE.fullmatch(statement):
             if found["settings"]:
                 yield f"ALTER TABLE {DEFAULT_PREFIX}{found['name']} SET {found['settings']}"
-        elif not _INDEX.fullmatch(statement) and not statement.startswith(("CREATE SEQUENCE", "CREATE SCHEMA")):
+        elif not _INDEX.fullmatch(statement):
             yield statement

@@ -70,13 +70,13 @@ class Running:
     def until(self, text: str) -> str:
         """All that it prints, up to this text."""
         assert self.process.stdout
-        seen = ""
-        while text not in seen:
-            more = os.read(self.process.stdout.fileno(), 4096).decode()
+        seen = b""
+        while text.encode() not in seen:
+            more = os.read(self.process.stdout.fileno(), 4096)
             if not more:
                 pytest.fail(f"it ended, and {text!r} is not in {seen!r}: {self.end()[1]}")
             seen += more
-        return seen
+        return seen.decode(errors="replace")  # it may end in the middle of a character
 
     def finish(self, stdin: str = "") -> Ran:
         """Wait until it ends by itself."""

@@ -19,9 +19,9 @@ HOT = {
     "held_by_name": ["postroom_message_key"],
     "find_named": ["postroom_message_key"],
     "find_dead": ["postroom_queue_dead"],
-    "line": ["postroom_queue_line"],
+    "hints": ["postroom_queue_ready"],
+    "lines": ["postroom_queue_line", "postroom_queue_held"],
     "promote": ["postroom_queue_line"],
-    "group_is_held": ["postroom_queue_held"],
     "end_batch": ["postroom_queue_held"],
     "standing_groups": ["postroom_queue_line"],
     "rivals": ["postroom_queue_collapse"],
@@ -71,7 +71,7 @@ def planned(request: pytest.FixtureRequest, connection: sqlite3.Connection) -> s
 @pytest.mark.parametrize("name", sorted(HOT))
 def test_finds_rows_by_index(planned: sqlite3.Connection, name: str) -> None:
     text = SqliteEngine().statements[name]
-    parameters = dict.fromkeys(text.columns, 1) | {"ids": "[1]", "claims": '{"1": 1}', "topics": '["t"]'}
+    parameters = dict.fromkeys(text.columns, 1) | {"ids": "[1]", "claims": '{"1": 1}', "topics": '["t"]', "groups": '["g"]', "seen": "[]"}
     plan = [row[3] for row in planned.execute(f"EXPLAIN QUERY PLAN {text.named}", parameters)]
     steps = "\n".join(plan)
     for index in HOT[name]:

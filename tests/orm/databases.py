@@ -93,30 +93,29 @@ class Database:
         return _in_sqlite(self) if self.kind.dialect == "sqlite" else _in_postgres(self)
 
 
+_CLASS = "pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
 _OURS = "n.nspname !~ '^pg_' AND n.nspname <> 'information_schema' AND c.relname !~ '^alembic_version'"
 _POSTGRES = {
     "relations": f"""
-        SELECT n.nspname, c.relname, c.relkind, c.reloptions FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-         WHERE {_OURS} ORDER BY 1, 2""",
+        SELECT n.nspname, c.relname, c.relkind, c.reloptions FROM {_CLASS} WHERE {_OURS} ORDER BY 1, 2""",
     "columns": f"""
         SELECT c.relname, a.attnum, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull, l.collname,
                pg_get_expr(d.adbin, d.adrelid)
-          FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+          FROM {_CLASS}
           JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND c.relkind IN ('r', 'v')
           LEFT JOIN pg_collation l ON l.oid = a.attcollation
           LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum
          WHERE {_OURS} ORDER BY 1, 2""",
     "constraints": f"""
-        SELECT o.conname, pg_get_constraintdef(o.oid) FROM pg_constraint o
-          JOIN pg_class c ON c.oid = o.conrelid JOIN pg_namespace n ON n.oid = c.relnamespace WHERE {_OURS} ORDER BY 1""",
+        SELECT o.conname, pg_get_constraintdef(o.oid) FROM pg_constraint o JOIN ({_CLASS}) ON c.oid = o.conrelid
+         WHERE {_OURS} ORDER BY 1""",
     "indexes": f"""
-        SELECT c.relname, pg_get_indexdef(c.oid) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-         WHERE c.relkind = 'i' AND {_OURS} ORDER BY 1""",
+        SELECT c.relname, pg_get_indexdef(c.oid) FROM {_CLASS} WHERE c.relkind = 'i' AND {_OURS} ORDER BY 1""",
     "views": f"""
-        SELECT c.relname, pg_get_viewdef(c.oid) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-         WHERE c.relkind = 'v' AND {_OURS} ORDER BY 1""",
+        SELECT c.relname, pg_get_viewdef(c.oid) FROM {_CLASS} WHERE c.relkind = 'v' AND {_OURS} ORDER BY 1""",
     "sequences": """
-        SELECT schemaname, sequencename, data_type::text, start_value, min_value, max_value, increment_by, cycle, cache_size
+        SELECT schemaname, sequencename, data_type::text, start_value, min_value, max_value, increment_by, cycle,
+               cache_size
           FROM pg_sequences ORDER BY 1, 2""",
 }
 

@@ -311,7 +311,6 @@ def _settlements() -> None:
 
             play(f"{verdict} {'+'.join(names)}")(make)
             if names == ("1",):
-                play(f"{verdict} 1 in tx", callers=True)(make)
                 play(f"{verdict} 1 rolled back", callers=True, ending="ROLLBACK")(make)
 
     def turn(world: World) -> Any:
@@ -364,7 +363,6 @@ def _marks() -> None:
                 return lambda: world.keys.mark(world.box, [Key("shop", name)], mark, "bad")
 
             play(f"mark {name} {mark}")(make)
-            play(f"mark {name} {mark} in tx", callers=True)(make)
             play(f"mark {name} {mark} rolled back", callers=True, ending="ROLLBACK")(make)
     for name in ("1", "2"):
 
@@ -372,7 +370,6 @@ def _marks() -> None:
             return lambda: world.keys.record(world.box, [Draft("shop", name)])
 
         play(f"record {name}")(record)
-        play(f"record {name} in tx", callers=True)(record)
         play(f"record {name} rolled back", callers=True, ending="ROLLBACK")(record)
 
 

@@ -21,6 +21,10 @@ LONGEST_LOOK, MOST_HINTS = 200, 1000
 """How many hints are looked at together, and in one claim: where groups are blocked, a claim must still end."""
 
 
+NOBODY = 0
+"""The id that stands for an empty line."""
+
+
 class Hint(NamedTuple):
     """A row of the statement `hints`."""
 
@@ -101,7 +105,9 @@ class Look:
 
     def _in_line(self, hint: Hint, group: str, lines: dict[str, list[Member]]) -> Doomed | None:
         if group not in self._held and (line := lines.get(group)):
-            if line[0].holder is not None:
+            if line[0].id == NOBODY and line[0].holder is None:
+                self._held[group] = NOBODY
+            elif line[0].holder is not None:
                 self._held[group] = line[0].holder
             elif doomed := self._take(group, line):
                 return doomed

@@ -78,14 +78,14 @@ def _is_of(tx: Any, package: str) -> bool:
     return any(base.__module__.partition(".")[0] == package for base in type(tx).__mro__)
 
 
-def _names(connection: Any) -> list[str]:
+def class_names(connection: Any) -> list[str]:
     """What its class and the bases of that are called, by the packages that they come from."""
     return [f"{base.__module__.partition('.')[0]}.{base.__name__}" for base in type(connection).__mro__]
 
 
 def _driver_of(connection: Any) -> tuple[str, Colour] | None:
     """The kind of database and the colour of a driver's connection; None is something else, such as its pool."""
-    return next((_DRIVERS[name] for name in _names(connection) if name in _DRIVERS), None)
+    return next((_DRIVERS[name] for name in class_names(connection) if name in _DRIVERS), None)
 
 
 def _trouble(wire: Wire, connection: Any) -> str | None:
@@ -96,7 +96,7 @@ def _trouble(wire: Wire, connection: Any) -> str | None:
 
 
 def _what_it_is(connection: Any, kind: str, colour: Colour, wires: Sequence[Wire]) -> str:
-    theirs = _names(connection)[0]
+    theirs = class_names(connection)[0]
     other = "async code: use postroom.Postroom" if colour == "sync" else "sync code: use postroom.sync.Postroom"
     if _driver_of(connection) == (kind, "async" if colour == "sync" else "sync"):
         return f"{theirs} is for {other}"

@@ -59,13 +59,14 @@ class SqlalchemyPoolVerbs:
         self._engine = engine
         self.wire = wire
 
-    def _below(self, connection: Any) -> Program[Any]:
+    def _raw(self, handle: Any) -> Program[Any]:
+        """The pool's own record of a connection of SQLAlchemy's."""
         raise NotImplementedError
 
     @verb
     def acquire(self) -> Program[Lease]:
         handle = yield call(self._engine.connect)
-        connection = yield from self._below(handle)
+        connection = (yield from self._raw(handle)).driver_connection
         lease = Lease(connection, handle, restore=getattr(connection, "autocommit", True) is False)
         if lease.restore:
             yield call(connection.set_autocommit, True)
@@ -84,6 +85,9 @@ class SqlalchemyPoolVerbs:
         if lease.restore:  # SQLAlchemy begins in its own way
             yield call(lease.connection.set_autocommit, False)
             lease.restore = False
+        elif (yield from self._raw(lease.handle)).dbapi_connection.autocommit:
+            # The engine is told to commit every statement; what a handler does is one transaction all the same.
+            yield call(lease.handle.execution_options, isolation_level="READ COMMITTED")
         lease.transaction = yield call(lease.handle.begin)
 
     @verb
@@ -92,7 +96,8 @@ class SqlalchemyPoolVerbs:
 
     @verb
     def rollback(self, lease: Lease) -> Program[None]:
-        yield call(lease.transaction.rollback)
+        if lease.transaction.is_active:  # otherwise the handler has ended it, though it should not
+            yield call(lease.transaction.rollback)
 
     @verb
     def close(self) -> Program[None]:
@@ -103,14 +108,13 @@ class SqlalchemyPoolVerbs:
 class SqlalchemyPool(SqlalchemyPoolVerbs, Async):
     """An AsyncEngine."""
 
-    def _below(self, connection: Any) -> Program[Any]:
-        raw = yield call(connection.get_raw_connection)
-        return raw.driver_connection
+    def _raw(self, handle: Any) -> Program[Any]:
+        return (yield call(handle.get_raw_connection))
 
 
 class SyncSqlalchemyPool(SqlalchemyPoolVerbs, Sync):
     """An Engine."""
 
-    def _below(self, connection: Any) -> Program[Any]:
+    def _raw(self, handle: Any) -> Program[Any]:
         yield from ()
-        return connection.connection.driver_connection
+        return handle.connection

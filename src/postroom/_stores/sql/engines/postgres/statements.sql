@@ -237,17 +237,25 @@ SELECT id, coalesce(expires <= :now, false) FROM postroom_queue
    FOR UPDATE SKIP LOCKED
 
 -- name: hints
--- Rows of a FIFO box whose time has come. Nothing is locked yet: a claim must not keep others from what it does not take.
-SELECT q.id, q.group_id, q.expires, q.deliveries, (current_setting('transaction_isolation') = 'read committed')::integer
-  FROM postroom_queue q
- WHERE q.box = :box AND q.available_at <= :now AND q.id <> ALL (:seen::bigint[])
-   AND (:topics::text[] IS NULL OR (SELECT topic FROM postroom_message m WHERE m.id = q.id) = ANY (:topics))
- ORDER BY q.available_at, q.id
- LIMIT :limit
+-- Rows of a FIFO box whose time has come, and lines that were nudged. Nothing is locked yet: a claim must not keep others
+-- from what it does not take.
+(SELECT n.id, n.group_id, NULL::timestamptz, 0, (current_setting('transaction_isolation') = 'read committed')::integer
+   FROM postroom_nudge n
+  WHERE n.box = :box AND n.id <> ALL (:seen::bigint[])
+  ORDER BY n.id
+  LIMIT :limit)
+UNION ALL
+(SELECT q.id, q.group_id, q.expires, q.deliveries, (current_setting('transaction_isolation') = 'read committed')::integer
+   FROM postroom_queue q
+  WHERE q.box = :box AND q.available_at <= :now AND q.id <> ALL (:seen::bigint[])
+    AND (:topics::text[] IS NULL OR (SELECT topic FROM postroom_message m WHERE m.id = q.id) = ANY (:topics))
+  ORDER BY q.available_at, q.id
+  LIMIT :limit)
 
 -- name: lines
 -- Groups from their fronts, in the order given; of a group that is held, only who holds it. A group is locked when it is
--- read, so that no other claim comes to it, whatever rows of it that one sees; and it ends when there is enough.
+-- read, so that no other claim comes to it, whatever rows of it that one sees; and it ends when there is enough. A line in
+-- which nobody stands has one row, whose id is 0.
 SELECT g.group_id, holder.id, coalesce(l.id, 0), coalesce(l.state, 0)::integer, l.available_at, coalesce(l.fence, 0),
        l.expires, coalesce(l.deliveries, 0), coalesce(l.topic, '')
   FROM unnest(:groups::text[]) AS g (group_id)
@@ -266,7 +274,7 @@ SELECT g.group_id, holder.id, coalesce(l.id, 0), coalesce(l.state, 0)::integer, 
            AND NOT (q.state = 1 AND q.fence = 0 AND q.available_at IS NOT NULL AND q.available_at > :now)
          ORDER BY q.id
          LIMIT :limit) l ON holder.id IS NULL
- WHERE lock.is_mine AND (holder.id IS NOT NULL OR l.id IS NOT NULL)
+ WHERE lock.is_mine
  LIMIT :limit
 
 -- name: take
@@ -314,19 +322,26 @@ SELECT m.id, m.source, m.message_id, m.topic, m.payload, m.format, m.headers, m.
 
 -- name: sleep
 -- Not its turn: it waits until whoever stands ahead moves on. That one is locked meanwhile, so that it cannot leave
--- without seeing whom it must wake; where either is locked already, the hint stays.
+-- without seeing whom it must wake; and it must be in the line, and awake or dead in its place. Where that is not so, the
+-- hint stays. A nudge has then done its work, as it has where nobody stands in the line (0).
 WITH locked AS MATERIALIZED (
-    SELECT id, available_at, state FROM postroom_queue
+    SELECT id, group_id,
+           available_at IS NOT NULL AND NOT (state = 1 AND fence = 0 AND available_at > :now) OR state = 4 AS wakes
+      FROM postroom_queue
      WHERE id = ANY (:id::bigint[]) OR id = ANY (:ahead::bigint[])
      ORDER BY id
        FOR NO KEY UPDATE SKIP LOCKED
+), nudges AS (
+    DELETE FROM postroom_nudge n
+     USING unnest(:id::bigint[], :ahead::bigint[]) AS s (id, ahead)
+      LEFT JOIN locked ahead ON ahead.id = s.ahead
+     WHERE n.id = s.id AND (s.ahead = 0 OR ahead.wakes AND ahead.group_id = n.group_id)
 )
 UPDATE postroom_queue q SET state = 1, owner = NULL, available_at = NULL
   FROM unnest(:id::bigint[], :ahead::bigint[]) AS s (id, ahead)
   JOIN locked ahead ON ahead.id = s.ahead
   JOIN locked sleeper ON sleeper.id = s.id
- WHERE q.id = s.id AND q.state IN (1, 2) AND q.available_at <= :now
-   AND (ahead.available_at IS NOT NULL OR ahead.state = 4)
+ WHERE q.id = s.id AND q.state IN (1, 2) AND q.available_at <= :now AND ahead.wakes AND ahead.group_id = q.group_id
 
 -- name: renew
 WITH mine AS MATERIALIZED (
@@ -419,18 +434,34 @@ UPDATE postroom_message SET payload = '', format = 'text', headers = NULL WHERE 
 
 -- name: promote
 -- The first of each line that nobody else is at. If it waits only for its turn, that is now; otherwise it is locked, so
--- that it cannot leave without seeing who stands behind. A spurious promotion is only a hint. In a caller's transaction
--- that reads an old snapshot, it may be asleep without our seeing it: then it is written anyway, and PostgreSQL objects.
-WITH front AS MATERIALIZED (
-    SELECT f.id, f.state, f.available_at
+-- that it cannot leave without seeing who stands behind. A spurious promotion is only a hint. Where somebody is at all of
+-- a line, or at one who comes before and sleeps, the line is nudged instead: that cannot be passed by. In a caller's
+-- transaction that reads an old snapshot, the first may sleep without our seeing it: then it is written anyway, and
+-- PostgreSQL objects.
+WITH first AS MATERIALIZED (
+    SELECT g.group_id, f.id, f.state = 1 AND f.available_at IS NULL AS sleeps
       FROM unnest(:groups::text[]) AS g (group_id)
       CROSS JOIN LATERAL (
             SELECT q.id, q.state, q.available_at FROM postroom_queue q
              WHERE q.box = :box AND q.group_id = g.group_id
                AND NOT (q.state = 1 AND q.fence = 0 AND q.available_at IS NOT NULL AND q.available_at > :now)
              ORDER BY q.id
+             LIMIT 1) f
+), front AS MATERIALIZED (
+    SELECT g.group_id, f.id
+      FROM unnest(:groups::text[]) AS g (group_id)
+      CROSS JOIN LATERAL (
+            SELECT q.id FROM postroom_queue q
+             WHERE q.box = :box AND q.group_id = g.group_id
+               AND NOT (q.state = 1 AND q.fence = 0 AND q.available_at IS NOT NULL AND q.available_at > :now)
+             ORDER BY q.id
              LIMIT 1
                FOR NO KEY UPDATE SKIP LOCKED) f
+), nudged AS (
+    INSERT INTO postroom_nudge (id, box, group_id)
+    SELECT nextval('postroom_ids'), :box, first.group_id
+      FROM first LEFT JOIN front ON front.group_id = first.group_id
+     WHERE front.id IS NULL OR first.sleeps AND first.id <> front.id
 )
 UPDATE postroom_queue q SET available_at = :now
   FROM front

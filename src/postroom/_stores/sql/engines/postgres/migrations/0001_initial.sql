@@ -66,6 +66,15 @@ CREATE INDEX postroom_queue_expires ON postroom_queue (box, expires) WHERE expir
 CREATE INDEX postroom_queue_dead ON postroom_queue (box, id) WHERE state = 4;
 CREATE INDEX postroom_queue_seen ON postroom_queue (box, id) WHERE state = 0;
 
+-- Lines that somebody has left while another had a lock on who comes next: a claim looks at them too. Almost always empty.
+CREATE TABLE postroom_nudge (
+    id        bigint NOT NULL PRIMARY KEY,
+    box       text   COLLATE "C" NOT NULL,
+    group_id  text   COLLATE "C" NOT NULL
+);
+
+CREATE INDEX postroom_nudge_box ON postroom_nudge (box, id);
+
 -- What is done. Only ever appended to, and purged from its old end.
 CREATE TABLE postroom_ledger (
     id            bigint      NOT NULL PRIMARY KEY,
