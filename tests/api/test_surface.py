@@ -35,6 +35,7 @@ SURFACE = {
         Receipt ReceiptStatus Message StoredMessage Claim Settled Reaped Sighting Counts State Ending
         TRANSITIONS is_in_line claimable_front
     """,
+    "postroom.sqlalchemy": "tables migrate drop",
     "postroom.testing": "FrozenClock as_async Events assert_enqueued assert_not_enqueued",
 }
 
@@ -141,7 +142,19 @@ def test_every_public_name_is_documented() -> None:
 
 @pytest.mark.parametrize("module", ["postroom", "postroom.sync", "postroom.spi", "postroom.testing"])
 def test_an_import_loads_no_optional_package(module: str) -> None:
-    optional = {"sqlalchemy", "aiosqlite", "asyncpg", "psycopg", "django", "alembic", "pydantic", "typer", "rich", "pytest", "hypothesis"}
+    optional = {
+        "sqlalchemy",
+        "aiosqlite",
+        "asyncpg",
+        "psycopg",
+        "django",
+        "alembic",
+        "pydantic",
+        "typer",
+        "rich",
+        "pytest",
+        "hypothesis",
+    }
     program = f"import sys, {module}; print(*{{name.partition('.')[0] for name in sys.modules}} & {optional})"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.split() == []

@@ -67,11 +67,12 @@ def use(url: str) -> None:
         inbox.reap()
         for number in range(3):
             outbox.enqueue("t", str(number), collapse_key="k")
-        outbox.abandon(worker, outbox.claim(worker), delay=timedelta(0))
+        outbox.abandon(worker, outbox.claim(worker))
+        outbox.enqueue("t", "another")
         outbox.release(worker, outbox.claim(worker))
         inbox.purge(State.DONE, older_than=timedelta(0))
         assert inbox.counts()[State.WAITING] == 2
-        assert len(outbox.find()) == 3
+        assert len(outbox.find()) == 4
     with psycopg.connect(url) as connection:
         for view in ("postroom_inbox", "postroom_outbox"):
             connection.execute(f"SELECT * FROM {view}".encode())

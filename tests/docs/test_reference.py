@@ -10,6 +10,7 @@ import pytest
 
 import postroom
 import postroom.spi
+import postroom.sqlalchemy
 import postroom.sync
 import postroom.testing
 from postroom import errors
@@ -20,7 +21,10 @@ REFERENCE = {page.stem: page.read_text("utf-8") for page in (ROOT / "docs/refere
 WORDS = set(re.findall(r"\w+", " ".join(REFERENCE.values())))
 
 
-@pytest.mark.parametrize("module", [postroom, postroom.sync, postroom.spi, postroom.testing], ids=lambda m: m.__name__)
+MODULES = [postroom, postroom.sync, postroom.spi, postroom.sqlalchemy, postroom.testing]
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
 def test_every_public_name_is_in_the_reference(module: object) -> None:
     assert set(module.__all__) - WORDS == set()  # type: ignore[attr-defined]
 

@@ -105,7 +105,7 @@ async def test_tasks_with_sessions(driver: str, url: str, worker: Worker) -> Non
                 raise Failed
 
     async def task(index: int) -> None:
-        for number in range(index * REQUESTS, (index + 1) * REQUESTS):
+        for number in range(index, TASKS * REQUESTS, TASKS):
             try:
                 await request(number)
             except Failed:

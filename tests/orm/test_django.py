@@ -48,6 +48,7 @@ class Project:
         migration = files_in(PAGE)[MIGRATION]
         if database.kind.dialect == "sqlite":  # as the page says
             migration = migration.replace("DROP SEQUENCE postroom_ids", "DROP TABLE postroom_sequence")
+            migration = migration.replace("DROP TABLE postroom_nudge;\n", "")
         self._write(MIGRATION, migration)
         script = self._run("-c", "from postroom.cli import main; main()", "schema", "--sql", "--url", database.url)
         self._write("shop/migrations/postroom_1.sql", script.stdout)

@@ -132,6 +132,8 @@ class Actor:
             self.visit = self._visits.send(answer)
         except StopIteration as end:
             self.visit, self.result = None, end.value
+        except Exception as raised:  # noqa: BLE001 - what a verb raises is told
+            self._end(raised)
 
     def _fail(self, error: BaseException) -> None:
         """The program hears of it, and rolls back."""

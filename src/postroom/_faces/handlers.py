@@ -35,6 +35,11 @@ class Handler:
     timeout: timedelta | None
     is_async: bool
 
+    @property
+    def is_plain(self) -> bool:
+        """It takes a message at a time, in no transaction."""
+        return self.batch is None and not self.transactional
+
     def decode(self, message: Message[Any]) -> Message[Any]:
         """The message with its payload as the handler wants it. Raises what the codec raises."""
         return codec.decode_as(message, self.payload_type)

@@ -46,6 +46,23 @@ class Executor:
         self._tell("handle", piece.messages, outcomes, time.perf_counter() - started)
         return outcomes
 
+    async def run_one(self, handler: Handler, message: Message[Any]) -> Outcome:
+        """The same for one message and its handler: most of what is handled comes this way, so it is short."""
+        started = time.perf_counter()
+        try:
+            given = handler.decode(message)
+        except Undecodable as error:
+            outcome = self._undecodable(message, error)
+        else:
+            [outcome] = await self._call(handler, [given], ())
+        self._tell("handle", [message], [outcome], time.perf_counter() - started)
+        return outcome
+
+    def _undecodable(self, message: Message[Any], error: Undecodable) -> Outcome:
+        _log.error("%s %s: %s", self._where, name(message), error)
+        failed = Outcome.DEAD if self._box.work.on_undecodable == "dead" else Outcome.FAILED
+        return failed.because(describe(error))
+
     async def _handled(self, piece: Piece, handler: Handler, extra: Sequence[Any]) -> list[Outcome]:
         messages: list[Message[Any]] = []
         outcomes: dict[int, Outcome] = {}
@@ -53,9 +70,7 @@ class Executor:
             try:
                 messages.append(handler.decode(message))
             except Undecodable as error:
-                _log.error("%s %s: %s", self._where, name(message), error)
-                failed = Outcome.DEAD if self._box.work.on_undecodable == "dead" else Outcome.FAILED
-                outcomes[message.id] = failed.because(describe(error))
+                outcomes[message.id] = self._undecodable(message, error)
         if messages:
             answers = await self._call(handler, messages, extra)
             outcomes.update(zip((message.id for message in messages), answers, strict=True))
@@ -78,9 +93,13 @@ class Executor:
                 _log.info("%s handling %s attempt=%d", self._where, name(message), message.attempt + 1)
         given: Any = messages[0] if handler.batch is None else messages
         longest = handler.timeout or self._box.work.handler_timeout
-        invoke = self._invoke if handler.is_async else self._invoke_in_thread
         try:
-            answer = await invoke(handler.function, (given, *extra), longest)
+            if not handler.is_async:
+                answer = await self._invoke_in_thread(handler.function, (given, *extra), longest)
+            elif longest is None:
+                answer = await handler.function(given, *extra)
+            else:
+                answer = await self._invoke_in_time(handler.function, (given, *extra), longest)
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
@@ -92,9 +111,7 @@ class Executor:
             return [_outcome(answer)]
         return _outcomes(answer, messages)
 
-    async def _invoke(self, function: Callable[..., Any], given: tuple[Any, ...], longest: timedelta | None) -> Any:
-        if longest is None:
-            return await function(*given)
+    async def _invoke_in_time(self, function: Callable[..., Any], given: tuple[Any, ...], longest: timedelta) -> Any:
         try:
             async with asyncio.timeout(longest.total_seconds()) as limit:
                 return await function(*given)

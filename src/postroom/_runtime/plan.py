@@ -13,7 +13,7 @@ from postroom._kernel.message import Message
 
 
 class Piece(NamedTuple):
-    """Messages that one handler gets together: a batch, or one alone."""
+    """Messages that one handler gets together, as a batch; or one after the other, if it takes one."""
 
     handler: Handler | None
     """None where nobody handles their topic."""
@@ -22,12 +22,18 @@ class Piece(NamedTuple):
     """They are one group's: the first that does not succeed ends the piece, and the line."""
 
 
+SHARES = 4
+"""Into so many pieces for each worker what was claimed is cut: one that meets a slow message leaves the rest to others."""
+
 Line = deque[Piece]
 """Pieces that must be done one after the other."""
 
 
-def plan(messages: list[Message[Any]], handlers: Handlers, *, fifo: bool) -> Iterator[Line]:
-    """Lines that may be done at the same time: one for each group, and one for each piece of what has no group."""
+def plan(messages: list[Message[Any]], handlers: Handlers, *, fifo: bool, concurrency: int = 1) -> Iterator[Line]:
+    """Lines that may be done at the same time: one for each group, and one for each piece of what has no group.
+
+    Of what has no group, a piece is as small as `concurrency` workers need to share the work evenly.
+    """
     groups: dict[str | None, list[Message[Any]]] = {}
     if fifo:
         for message in messages:
@@ -42,11 +48,11 @@ def plan(messages: list[Message[Any]], handlers: Handlers, *, fifo: bool) -> Ite
         by_topic.setdefault(message.topic, []).append(message)
     for topic, same in by_topic.items():
         handler = handlers.get(topic)
-        for chunk in _chunks(same, handler):
+        for chunk in _chunks(same, handler, len(same) // (SHARES * concurrency)):
             yield deque([Piece(handler, chunk, ordered=False)])
 
 
-def _chunks(messages: list[Message[Any]], handler: Handler | None) -> Iterator[list[Message[Any]]]:
-    size = (handler.batch if handler else None) or 1
+def _chunks(messages: list[Message[Any]], handler: Handler | None, most: int = 1) -> Iterator[list[Message[Any]]]:
+    size = max(most, 1) if handler is not None and handler.is_plain else (handler.batch if handler else None) or 1
     for start in range(0, len(messages), size):
         yield messages[start : start + size]

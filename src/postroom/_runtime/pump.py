@@ -182,7 +182,7 @@ class Pump:
             if earlier is not None:  # its lease passed before anybody here noticed
                 earlier.lease.lost = True  # type: ignore[union-attr]
             self._in_hand[message.id] = message
-        self._lines.extend(plan(held, self._handlers, fifo=self.box.order.fifo))
+        self._lines.extend(plan(held, self._handlers, fifo=self.box.order.fifo, concurrency=self.box.work.concurrency))
         self._work_is_here.set()
         if self._stopping:
             self.stop()  # told while the claim was under way
@@ -262,12 +262,38 @@ class Pump:
         try:
             if handler is not None and handler.transactional:
                 return await self._do_in_transaction(piece)
+            if handler is not None and handler.is_plain and not piece.ordered:
+                await self._do_each(handler, messages)
+                return True
             return self._settle(piece, await self._executor.run(piece))
         finally:
             self._busy[handler] -= 1
             self._handling.difference_update(ids)
             if self._lines:
                 self._work_is_here.set()  # some may have waited for this
+
+    async def _do_each(self, handler: Handler, messages: list[Message[Any]]) -> None:
+        """One after the other, none depending on another; each outcome is handed in at once."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        for index, message in enumerate(messages):
+            if self._stopping:
+                self._give_back(messages[index:])
+                return
+            if not message.lease_lost:
+                outcome = await self._executor.run_one(handler, message)
+                if message.lease_lost:
+                    self._drop([message])
+                elif outcome.result == "success":
+                    self._outcomes.append(Settlement.done(message.claim))  # type: ignore[arg-type]
+                    self._turn_is_due.set()
+                else:
+                    self._hand_in(self._settlement(message, outcome))
+            else:
+                self._drop([message])
+            if loop.time() - began > SLICE:
+                await asyncio.sleep(0)
+                began = loop.time()
 
     def _settle(self, piece: Piece, outcomes: list[Outcome]) -> bool:
         well = True

@@ -2,27 +2,43 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import asyncio
+import os
+from typing import Annotated, Any
 
 import typer
 
-from postroom import Postroom
+from postroom import Postroom, sync
+from postroom._connect import ENVIRONMENT
 from postroom._stores.sql.statements import DEFAULT_PREFIX
 from postroom.cli.options import Json, Prefix, Schema, Url, print_json
-from postroom.cli.place import Place
 
 
 def migrate(*, url: Url = None, schema: Schema = None, prefix: Prefix = DEFAULT_PREFIX, json: Json = False) -> None:
     """Make or update the tables. Safe to repeat, and to run everywhere."""
-    with Place.of(None, url, prefix, schema) as place:
-        applied = place.wait(place.room.migrate())
-        name = place.room.store.name
+    name, applied = _migrate(url, schema=schema, prefix=prefix)
     if json:
         print_json({"store": name, "applied": applied})
     elif applied:
         typer.echo(f"{name}: applied schema version {', '.join(map(str, applied))}")
     else:
         typer.echo(f"{name}: nothing to do")
+
+
+def _migrate(url: str | None, **names: Any) -> tuple[str, list[int]]:
+    # A file that cannot be opened leaves nothing behind with sqlite3, but a thread with aiosqlite, which may speak up
+    # after we did. Elsewhere async code has the wider choice of drivers.
+    if (url or os.environ.get(ENVIRONMENT, "")).startswith("sqlite:"):
+        with sync.Postroom(url, **names) as room:
+            return room.store.name, room.migrate()
+    return asyncio.run(_migrate_async(Postroom(url, **names)))
+
+
+async def _migrate_async(room: Postroom) -> tuple[str, list[int]]:
+    try:
+        return room.store.name, await room.migrate()
+    finally:
+        await room.close()
 
 
 def schema(

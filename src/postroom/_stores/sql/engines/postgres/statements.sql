@@ -204,7 +204,7 @@ WITH gone AS (
            (q.expires IS NULL OR q.expires > :now) AND (:most::integer IS NULL OR q.deliveries < :most) AS may
       FROM postroom_queue q
      WHERE q.box = :box AND q.available_at <= :now AND q.available_at >= coalesce(:since, '-infinity'::timestamptz)
-       AND q.id <> ALL (:ids::bigint[])
+       AND NOT (q.state = 2 AND q.owner = :owner AND q.id = ANY (:ids::bigint[]))  -- just settled, if late
        AND (:topics::text[] IS NULL OR (SELECT topic FROM postroom_message m WHERE m.id = q.id) = ANY (:topics))
      ORDER BY q.available_at, q.id
      LIMIT :limit
