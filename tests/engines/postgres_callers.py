@@ -360,13 +360,17 @@ KINDS: dict[str, dict[str, Kind]] = {
 """By the driver below. An implicit one begins by itself: it never has no transaction."""
 
 
-def every_kind(*, implicit: bool = True, sync: bool = True) -> pytest.MarkDecorator:
-    """Runs a test on all of them, or leaves out those that begin by themselves, or those for sync code."""
+THIN = {"pooled", "scoped_session", "async_scoped_session"}
+"""What stands for another kind that is here too."""
+
+
+def every_kind(*, thin: bool = True, implicit: bool = True, sync: bool = True) -> pytest.MarkDecorator:
+    """Runs a test on all of them, or leaves out some: those that begin by themselves, or those for sync code."""
     chosen = [
         (driver, kind)
         for driver, kinds in KINDS.items()
         for kind in kinds
-        if (implicit or kind != "implicit") and (sync or driver != "psycopg-sync")
+        if (thin or kind not in THIN) and (implicit or kind != "implicit") and (sync or driver != "psycopg-sync")
     ]
     return pytest.mark.parametrize(("driver", "kind"), chosen)
 

@@ -20,6 +20,8 @@ from tests.engines.postgres_pools import ASYNC_POOLS, ENGINES
 from tests.runtime.support import HOUR, Gate, Logged, put, soon, state_of, states
 
 every_pool = pytest.mark.parametrize("pool", ASYNC_POOLS)
+every_driver = pytest.mark.parametrize("pool", ["asyncpg", "psycopg", "AsyncEngine-asyncpg", "AsyncEngine-psycopg"])
+"""For what does not depend on whose the connections are."""
 
 
 def kind_of_tx(pool: str) -> type:
@@ -98,7 +100,7 @@ async def test_whatever_is_not_success_rolls_back(room: Postroom, answer: Any, s
     assert idle_in_transaction() == 0
 
 
-@every_pool
+@every_driver
 async def test_an_error_of_the_database_rolls_back_and_is_counted(room: Postroom) -> None:
     """After it the server does nothing more in the transaction, not even for a handler that goes on."""
     inbox = room.inbox()
@@ -140,7 +142,7 @@ async def test_a_lost_lease_rolls_back(room: Postroom, clock: FrozenClock) -> No
     assert await inbox.ack(owner, [claimed]) == [True]  # the other worker's claim was not touched
 
 
-@every_pool
+@every_driver
 async def test_the_handlers_own_savepoints(room: Postroom) -> None:
     inbox = room.inbox()
 
@@ -158,7 +160,7 @@ async def test_the_handlers_own_savepoints(room: Postroom) -> None:
     assert (orders(), await state_of(inbox)) == (["kept"], State.DONE)
 
 
-@every_pool
+@every_driver
 async def test_a_batch_is_all_or_nothing(room: Postroom) -> None:
     inbox = room.inbox()
 
@@ -174,7 +176,7 @@ async def test_a_batch_is_all_or_nothing(room: Postroom) -> None:
     assert await states(inbox) == {"1": State.DONE, "2": State.WAITING, "3": State.DONE}
 
 
-@every_pool
+@every_driver
 async def test_a_handler_that_ends_its_transaction_is_told(room: Postroom, pool: str) -> None:
     inbox = room.inbox()
 
@@ -191,7 +193,7 @@ async def test_a_handler_that_ends_its_transaction_is_told(room: Postroom, pool:
     assert idle_in_transaction() == 0
 
 
-@every_pool
+@every_driver
 async def test_many_at_once(room: Postroom) -> None:
     """More handlers than there are connections."""
     inbox, log = room.inbox(concurrency=12, batch_size=30), room.outbox("log")
@@ -209,7 +211,7 @@ async def test_many_at_once(room: Postroom) -> None:
     assert idle_in_transaction() == 0
 
 
-@every_pool
+@every_driver
 async def test_a_cancelled_handler_leaves_nothing_behind(room: Postroom) -> None:
     inbox = room.inbox(handler_timeout=timedelta(milliseconds=50))
 

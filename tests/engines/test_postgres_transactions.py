@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy import orm
 
 from postroom import NewMessage, OwnerToken, Postroom, ReceiptStatus, State, TransactionRefused, sync
+from postroom._stores.sql.statements import Text
 from tests.engines.postgres_callers import (
     INSERT,
     KINDS,
@@ -92,6 +93,9 @@ class TestTogether:
         await settled(caller.commit())
         assert [message.payload for message in await settled(room.outbox().find())] == ["yes"]
 
+
+@every_kind(thin=False)
+class TestInside:
     async def test_a_savepoint_takes_our_row_with_it(self, caller: Caller, room: Any) -> None:
         outbox = room.outbox()
         await settled(outbox.enqueue("t", "outer", tx=caller.tx))
@@ -180,8 +184,27 @@ class TestTogether:
         await settled(caller.commit())
         assert len(orders()) == 2
 
+    async def test_a_savepoint_saves_the_transaction_from_an_error_of_the_server(
+        self, caller: Caller, room: Any
+    ) -> None:
+        engine = room.store.store._driver.engine
+        statements = engine.statements
 
-@every_kind(sync=False)
+        async def work() -> None:
+            engine.statements = {**statements, "arrive_plain": Text("SELECT 1 / 0")}
+            with pytest.raises(Exception, match="division by zero"):
+                await settled(room.outbox().enqueue("t", "x", tx=caller.tx))
+            engine.statements = statements
+
+        await settled(caller.run(INSERT))
+        await caller.undo(work)
+        await settled(room.outbox().enqueue("t", "y", tx=caller.tx))
+        await settled(caller.commit())
+        assert [message.payload for message in await settled(room.outbox().find())] == ["y"]
+        assert len(orders()) == 1
+
+
+@every_kind(sync=False, thin=False)
 @pytest.mark.req("C-55")
 async def test_a_room_takes_connections_of_the_other_driver_too(caller: Caller, driver: str, url: str) -> None:
     other = {"asyncpg": "psycopg", "psycopg": "asyncpg"}[driver]
@@ -208,7 +231,7 @@ class TestRefusals:
             await settled(room.outbox().enqueue("t", "y", tx=idle.tx))
         assert [message.payload for message in await settled(room.outbox().find())] == ["x"]
 
-    @every_kind()
+    @every_kind(thin=False)
     @pytest.mark.req("C-55")
     async def test_in_a_transaction_that_has_failed(self, caller: Caller, room: Any) -> None:
         await settled(room.outbox().enqueue("t", "x", tx=caller.tx))
@@ -229,7 +252,7 @@ class TestRefusals:
             await settled(room.outbox().enqueue("t", "x", tx=caller.tx))
         assert await settled(room.outbox().find()) == []
 
-    @every_kind()
+    @every_kind(thin=False)
     @pytest.mark.req("C-55")
     async def test_of_the_wrong_colour(self, caller: Caller, driver: str, url: str) -> None:
         is_sync = driver == "psycopg-sync"
@@ -241,7 +264,7 @@ class TestRefusals:
         assert await settled(room.outbox().find()) == []
         await settled(room.close())
 
-    @every_kind()
+    @every_kind(thin=False)
     @pytest.mark.req("C-55")
     async def test_to_a_room_on_another_kind_of_database(self, caller: Caller, driver: str, tmp_path: Path) -> None:
         room: Any = (sync.Postroom if driver == "psycopg-sync" else Postroom)(f"sqlite:///{tmp_path}/room.db")

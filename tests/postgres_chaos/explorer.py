@@ -11,6 +11,7 @@ begins again, as the room would do.
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -259,6 +260,20 @@ class Schedule:
         self.taken.append(chosen)
         self._last = chosen
         return chosen
+
+
+class RandomSchedule(Schedule):
+    """Goes on with the same actor two times out of three."""
+
+    def __init__(self, chance: random.Random) -> None:
+        super().__init__((), 0)
+        self._chance = chance
+
+    def choose(self, ready: list[int]) -> int:
+        stay = self._last in ready and self._chance.random() < 2 / 3
+        self._last = self._last if stay and self._last is not None else self._chance.choice(ready)
+        self.taken.append(self._last)
+        return self._last
 
 
 def schedules(most_turns: int) -> Iterator[Schedule]:

@@ -25,6 +25,7 @@ SERVER_SETTINGS = {
     "enable_seqscan": "off",
     "jit": "off",
     "timezone": "UTC",
+    "default_transaction_isolation": "read committed",
 }
 
 

@@ -280,17 +280,14 @@ class Pump:
             if self._stopping:
                 self._give_back(messages[index:])
                 return
-            if not message.lease_lost:
-                outcome = await self._executor.run_one(handler, message)
-                if message.lease_lost:
-                    self._drop([message])
-                elif outcome.result == "success":
-                    self._outcomes.append(Settlement.done(message.claim))  # type: ignore[arg-type]
-                    self._turn_is_due.set()
-                else:
-                    self._hand_in(self._settlement(message, outcome))
-            else:
+            outcome = None if message.lease_lost else await self._executor.run_one(handler, message)
+            if outcome is None or message.lease.lost:  # type: ignore[union-attr]
                 self._drop([message])
+            elif outcome.result == "success":
+                self._outcomes.append(Settlement.done(message.claim))  # type: ignore[arg-type]
+                self._turn_is_due.set()
+            else:
+                self._hand_in(self._settlement(message, outcome))
             if loop.time() - began > SLICE:
                 await asyncio.sleep(0)
                 began = loop.time()

@@ -2,7 +2,8 @@
 
 While one put is under way, those that come meanwhile wait together and go as one. Nobody waits for a timer: a lone put
 starts at once. Each caller gets its own receipts, after its own commit; and where a shared put fails, each is tried
-alone, so that one caller's error stays its own.
+alone, so that one caller's error stays its own. A put that waits for somebody else's lock holds up others only for a
+moment: then they go on without it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,10 @@ from typing import NamedTuple
 from postroom.spi import Box, Draft, Receipt
 
 MOST_DRAFTS = 1000
+PATIENCE = 0.05
+"""Seconds after which a put that is under way is no longer waited for."""
+MOST_SLOW = 4
+"""Puts that may be under way so: each has a connection."""
 
 Put = Callable[[Box, Sequence[Draft]], Awaitable[list[Receipt]]]
 
@@ -32,6 +37,7 @@ class Coalescer:
         self._put = put
         self._waiting: deque[_Waiting] = deque()
         self._flusher: asyncio.Task[None] | None = None
+        self._slow: set[asyncio.Task[None]] = set()
 
     async def put(self, box: Box, drafts: Sequence[Draft]) -> list[Receipt]:
         loop = asyncio.get_running_loop()
@@ -46,7 +52,12 @@ class Coalescer:
     async def _flush(self) -> None:
         try:
             while self._waiting:
-                await self._together(self._take())
+                if len(self._slow) == MOST_SLOW:
+                    await asyncio.wait(self._slow, return_when=asyncio.FIRST_COMPLETED)
+                put = asyncio.get_running_loop().create_task(self._together(self._take()))
+                self._slow.add(put)
+                put.add_done_callback(self._slow.discard)
+                await asyncio.wait([put], timeout=PATIENCE)
         finally:
             self._flusher = None
             for left in self._waiting:  # only if the loop is closing under us

@@ -22,6 +22,7 @@ class KeyPrograms:
 
     def record(self, box: Box, drafts: Sequence[Draft]) -> Program[list[Sighting]]:
         now = yield from self.queue.moment()
+        yield from self.queue.lock_keys(box, [draft.key for draft in drafts])
         sightings: list[Sighting] = []
         for draft in drafts:
             sightings.append((yield from self._record(box, draft, now)))
@@ -58,6 +59,7 @@ class KeyPrograms:
 
     def mark(self, box: Box, keys: Sequence[Key], mark: Mark, error: str | None) -> Program[list[bool]]:
         now = yield from self.queue.moment()
+        yield from self.queue.lock_keys(box, keys)
         changed: list[bool] = []
         for key in keys:
             changed.append((yield from self._mark(box, key, mark, error or "", now)))

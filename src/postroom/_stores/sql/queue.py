@@ -82,6 +82,7 @@ class QueuePrograms:
         if keys := sorted({draft.collapse_key for draft in drafts if draft.collapse_key is not None}):
             yield from self._lock_collapse_keys(box, keys)
         arrivals = yield from self._arrive(box, drafts, joined=joined)
+        yield from self.lock_keys(box, [draft.key for draft, (_, is_new) in zip(drafts, arrivals, strict=True) if not is_new])
         receipts: list[Receipt] = []
         for draft, (id_, is_new) in zip(drafts, arrivals, strict=True):
             if is_new:
@@ -96,6 +97,10 @@ class QueuePrograms:
 
     def _lock_collapse_keys(self, box: Box, keys: list[str]) -> Program[None]:
         """Where writers work side by side, those that collapse the same key do it one after the other."""
+        yield from ()
+
+    def lock_keys(self, box: Box, keys: Sequence[Key]) -> Program[None]:
+        """Where writers work side by side, those that meet the same known keys do it one after the other."""
         yield from ()
 
     def _arrive(self, box: Box, drafts: Sequence[Draft], *, joined: bool) -> Program[list[tuple[int, bool]]]:
@@ -296,7 +301,7 @@ class QueuePrograms:
             at = now
         if at != known.available_at:
             yield Statement("offer", {"id": known.id, "at": at})
-        yield from self.promote(box, [known.line])
+            yield from self.promote(box, [known.line])
 
     # -- claim ---------------------------------------------------------------------------------------------------
 
@@ -343,7 +348,7 @@ class QueuePrograms:
         taken: list[StoredMessage] = []
         held: dict[str, int] = {}
         seen: list[int] = []
-        look = ask.limit
+        look = min(ask.limit, MOST_HINTS)
         while len(taken) < ask.limit and len(seen) < MOST_HINTS:
             room = ask.limit - len(taken)
             hints = yield from self.lines.hints(box, ask, look, seen)

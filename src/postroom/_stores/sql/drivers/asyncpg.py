@@ -96,7 +96,8 @@ class AsyncpgPool:
         await self._pool.release(lease.connection)
 
     async def begin(self, lease: Lease) -> None:
-        lease.transaction = lease.connection.transaction()  # not by hand: then a handler could not nest its own
+        # Not by hand: then a handler could not nest its own.
+        lease.transaction = lease.connection.transaction(isolation="read_committed")
         await lease.transaction.start()
 
     async def commit(self, lease: Lease) -> None:

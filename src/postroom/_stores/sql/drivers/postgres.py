@@ -11,7 +11,7 @@ from postroom._kernel.clock import Clock
 from postroom._kernel.program import Async, Program, Sync, call, verb
 from postroom._stores.sql.drivers.callers import Colour, open_connection
 from postroom._stores.sql.drivers.listener import Listener
-from postroom._stores.sql.drivers.pools import Lease, Pool
+from postroom._stores.sql.drivers.pools import BEGIN, Lease, Pool
 from postroom._stores.sql.engines.postgres.engine import PostgresEngine
 from postroom._stores.sql.statements import Many, Script, Statement
 from postroom.errors import RoomClosed
@@ -23,6 +23,7 @@ _PASSING = (
     "55P03",  # a lock was not to be had in time
     "57P",  # the server is shutting down, or starting
     "53300",  # too many connections
+    "53200",  # too many locks
     "25006",  # the server is a standby: after a failover, another host is the primary
 )
 _BROKEN = ("08", "57P", "25006")
@@ -105,7 +106,7 @@ class PostgresVerbs:
         def begin(step: Any) -> Program[None]:
             nonlocal begun
             if not begun and (self._explicit or not getattr(step, "alone", False)):
-                yield call(wire.execute, connection, "BEGIN")
+                yield call(wire.execute, connection, BEGIN)
                 begun = True
 
         try:

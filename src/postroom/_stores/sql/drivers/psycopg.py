@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from postroom._kernel.program import Async, Program, Sync, call, verb
-from postroom._stores.sql.drivers.pools import HEARTBEAT, Lease, PoolSettings
+from postroom._stores.sql.drivers.pools import BEGIN, HEARTBEAT, Lease, PoolSettings
 from postroom.errors import ExtraMissing
 
 _log = logging.getLogger("postroom")
@@ -18,12 +18,12 @@ class PsycopgWireVerbs:
     """Runs statements on a psycopg connection, whatever its row and cursor factories are."""
 
     name: str
-    _connection_class: str
+    connection_class: str
     _cursor_class: str
 
     def is_mine(self, connection: Any) -> bool:
         return any(
-            base.__module__.partition(".")[0] == "psycopg" and base.__name__ == self._connection_class
+            base.__module__.partition(".")[0] == "psycopg" and base.__name__ == self.connection_class
             for base in type(connection).__mro__
         )
 
@@ -64,7 +64,7 @@ class PsycopgWire(PsycopgWireVerbs, Async):
     """For async code."""
 
     name = "psycopg.AsyncConnection"
-    _connection_class = "AsyncConnection"
+    connection_class = "AsyncConnection"
     _cursor_class = "AsyncRawCursor"
 
     async def listen(
@@ -100,7 +100,7 @@ class SyncPsycopgWire(PsycopgWireVerbs, Sync):
     """For sync code."""
 
     name = "psycopg.Connection"
-    _connection_class = "Connection"
+    connection_class = "Connection"
     _cursor_class = "RawCursor"
 
 
@@ -121,7 +121,12 @@ class PsycopgPoolVerbs:
         if self._theirs is None and self._place != self._where():
             self._pool, self._place = self._make(), self._where()
             yield call(self._pool.open)
-        connection = yield call(self._pool.getconn)
+        try:
+            connection = yield call(self._pool.getconn)
+        except import_pool().PoolTimeout:
+            if self._theirs is None:
+                yield from self._say_why()
+            raise
         lease = Lease(connection, connection, restore=not connection.autocommit)
         if lease.restore:
             yield call(connection.set_autocommit, True)
@@ -137,7 +142,7 @@ class PsycopgPoolVerbs:
 
     @verb
     def begin(self, lease: Lease) -> Program[None]:
-        yield call(self.wire.execute, lease.connection, "BEGIN")
+        yield call(self.wire.execute, lease.connection, BEGIN)
 
     @verb
     def commit(self, lease: Lease) -> Program[None]:
@@ -147,18 +152,29 @@ class PsycopgPoolVerbs:
     def rollback(self, lease: Lease) -> Program[None]:
         yield call(self.wire.execute, lease.connection, "ROLLBACK")
 
-    def _make(self) -> Any:
+    def _say_why(self) -> Program[None]:
+        """A pool says only that it waited; one connection of our own says what is wrong."""
+        connect = getattr(import_psycopg(), self.wire.connection_class).connect
+        connection = yield call(connect, self._settings.url, **self._parameters())
+        yield call(connection.close)
+
+    def _parameters(self) -> dict[str, Any]:
         settings = self._settings
         parameters: dict[str, Any] = {"autocommit": True, "connect_timeout": int(settings.connect_seconds)}
         if settings.server_settings:
-            parameters["options"] = " ".join(f"-c {name}={value}" for name, value in settings.server_settings.items())
+            escaped = {name: value.replace(" ", r"\ ") for name, value in settings.server_settings.items()}
+            parameters["options"] = " ".join(f"-c {name}={value}" for name, value in escaped.items())
         if settings.pgbouncer:
             parameters["prepare_threshold"] = None
         if settings.several_hosts:
             parameters["target_session_attrs"] = "read-write"
+        return parameters
+
+    def _make(self) -> Any:
+        settings = self._settings
         return getattr(import_pool(), self._pool_class)(
             settings.url,
-            kwargs=parameters,
+            kwargs=self._parameters(),
             min_size=0,
             max_size=settings.size,
             open=False,

@@ -36,6 +36,11 @@ class PostgresQueue(QueuePrograms):
     def _lock_collapse_keys(self, box: Box, keys: list[str]) -> Program[None]:
         yield Statement("lock_collapse_keys", {"box": box.key, "keys": keys})
 
+    def lock_keys(self, box: Box, keys: Sequence[Key]) -> Program[None]:
+        if len(keys) > 1:
+            sources, message_ids = map(list, zip(*keys, strict=True))
+            yield Statement("lock_keys", {"box": box.key, "source": sources, "message_id": message_ids})
+
     def _standing(self, box: Box, groups: list[str], *, joined: bool) -> Program[set[str]]:
         # A lock on a group's front would keep workers waiting for the end of the caller's transaction.
         return set() if joined else (yield from super()._standing(box, groups, joined=joined))

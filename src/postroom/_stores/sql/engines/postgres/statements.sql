@@ -107,9 +107,22 @@ SELECT * FROM unnest(:id::bigint[], :box::text[], :state::smallint[], :available
 RETURNING id
 
 -- name: lock_collapse_keys
--- Two that collapse the same key at the same time would not see each other. The lock lasts as long as the transaction.
-SELECT pg_advisory_xact_lock(hashtextextended('postroom_queue collapse ' || :box || ' ' || k, 0))
-  FROM unnest(:keys::text[]) AS k
+-- Two that collapse the same key at the same time would not see each other. The lock lasts as long as the transaction. A
+-- server has room for a few thousand such locks, so keys share them.
+SELECT pg_advisory_xact_lock(hashtext('postroom_queue collapse ' || :box), bucket)
+  FROM (SELECT DISTINCT hashtext(k) & 255 AS bucket FROM unnest(:keys::text[]) AS k ORDER BY 1) AS buckets
+
+-- name: lock_keys
+-- Before several known keys are met: in one order, so that two who know the same keys do not deadlock.
+WITH m AS MATERIALIZED (
+    SELECT m.id
+      FROM postroom_message m
+      JOIN unnest(:source::text[], :message_id::text[]) AS k (source, message_id)
+        ON m.box = :box AND m.message_id = k.message_id AND m.source = k.source AND m.retired = 0
+     ORDER BY m.message_id, m.source
+       FOR UPDATE OF m
+)
+SELECT q.id FROM postroom_queue q WHERE q.id = ANY (ARRAY (SELECT id FROM m)) ORDER BY q.id FOR UPDATE
 
 -- name: standing_groups
 -- Groups whose front can be relied on to wake who stands behind: it is locked, so that it cannot leave before this
@@ -344,16 +357,21 @@ UPDATE postroom_queue q SET state = 1, owner = NULL, available_at = NULL
  WHERE q.id = s.id AND q.state IN (1, 2) AND q.available_at <= :now AND ahead.wakes AND ahead.group_id = q.group_id
 
 -- name: renew
-WITH mine AS MATERIALIZED (
+-- What another transaction has locked is not waited for: it is still held, and its turn comes with the next renewal.
+WITH held AS MATERIALIZED (
     SELECT q.id
       FROM unnest(:ids::bigint[], :fences::bigint[]) AS c (id, fence)
       JOIN postroom_queue q ON q.id = c.id AND q.fence = c.fence
      WHERE q.box = :box AND q.owner = :owner AND q.state = 2
+), free AS MATERIALIZED (
+    SELECT q.id FROM postroom_queue q
+     WHERE q.id = ANY (:ids::bigint[]) AND q.owner = :owner AND q.state = 2
      ORDER BY q.id
-       FOR NO KEY UPDATE OF q
+       FOR NO KEY UPDATE SKIP LOCKED
+), renewed AS (
+    UPDATE postroom_queue q SET available_at = :until FROM held JOIN free ON free.id = held.id WHERE q.id = held.id
 )
-UPDATE postroom_queue q SET available_at = :until FROM mine WHERE q.id = mine.id
-RETURNING q.id
+SELECT id FROM held
 
 -- name: late
 SELECT id FROM postroom_queue
@@ -435,9 +453,8 @@ UPDATE postroom_message SET payload = '', format = 'text', headers = NULL WHERE 
 -- name: promote
 -- The first of each line that nobody else is at. If it waits only for its turn, that is now; otherwise it is locked, so
 -- that it cannot leave without seeing who stands behind. A spurious promotion is only a hint. Where somebody is at all of
--- a line, or at one who comes before and sleeps, the line is nudged instead: that cannot be passed by. In a caller's
--- transaction that reads an old snapshot, the first may sleep without our seeing it: then it is written anyway, and
--- PostgreSQL objects.
+-- a line, or at one who comes before and sleeps, the line is nudged instead: that cannot be passed by. So it is in a
+-- caller's transaction that reads an old snapshot, and does not see who sleeps.
 WITH first AS MATERIALIZED (
     SELECT g.group_id, f.id, f.state = 1 AND f.available_at IS NULL AS sleeps
       FROM unnest(:groups::text[]) AS g (group_id)
@@ -459,15 +476,16 @@ WITH first AS MATERIALIZED (
                FOR NO KEY UPDATE SKIP LOCKED) f
 ), nudged AS (
     INSERT INTO postroom_nudge (id, box, group_id)
-    SELECT nextval('postroom_ids'), :box, first.group_id
-      FROM first LEFT JOIN front ON front.group_id = first.group_id
-     WHERE front.id IS NULL OR first.sleeps AND first.id <> front.id
+    SELECT nextval('postroom_ids'), :box, g.group_id
+      FROM unnest(:groups::text[]) AS g (group_id)
+      LEFT JOIN first ON first.group_id = g.group_id
+      LEFT JOIN front ON front.group_id = g.group_id
+     WHERE first.id IS NOT NULL AND (front.id IS NULL OR first.sleeps AND first.id <> front.id)
+        OR current_setting('transaction_isolation') <> 'read committed'
 )
 UPDATE postroom_queue q SET available_at = :now
   FROM front
- WHERE q.id = front.id AND q.state = 1
-   AND (q.available_at IS NULL
-        OR q.available_at <= :now AND current_setting('transaction_isolation') <> 'read committed')
+ WHERE q.id = front.id AND q.state = 1 AND q.available_at IS NULL
 
 -- == replay, purge, find ==
 

@@ -1,0 +1,133 @@
+"""Two verbs on one FIFO group, statement by statement, in every order.
+
+However they meet: nobody sleeps whom no one will wake, no group has two holders, nothing is overtaken, no claim is given
+twice, nothing deadlocks; and when leases have passed, everything is handled, in order.
+
+POSTROOM_CHAOS=10 explores more: other pairs, more turns, and more crowds of three.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.postgres import shared_database
+from tests.postgres_chaos.explorer import RandomSchedule, Run, Stage, schedules, stage
+from tests.postgres_chaos.scenes import PLAYS, STATES, Template, World, box_of, complaints
+
+CHAOS = int(os.environ.get("POSTROOM_CHAOS", "1"))
+TURNS = 2 if CHAOS == 1 else 3
+CROWDS = 120 * CHAOS
+
+PAIRS = """
+pair_held       | done 1         | record 2
+pair_held       | done 1         | record 2 rolled back
+pair_held       | done 1         | mark 2 processing
+pair_held       | done 1         | put again 1
+pair_held       | done 1         | put again 2 in tx
+pair_held       | done 1         | put again 2 rolled back
+pair_held       | done 1         | put again 2 rejected
+pair_held       | done 1         | put due
+pair_held       | dead 1         | put again 1
+pair_held       | turn 1         | mark 2 dead rolled back
+pair_late       | claim all      | done 1
+pair_late       | claim all      | dead 1
+pair_late       | claim all      | mark 1 processed
+pair_late       | claim all      | renew
+pair_late       | claim all      | reap
+pair_late       | claim all      | put again 2 rolled back
+pair_free       | claim all      | claim all
+pair_free       | claim all      | mark 1 dead
+pair_free       | claim all      | record 1
+pair_free       | claim all      | put again 1 due
+alone_held      | done 1         | put new
+alone_held      | done 1         | put new in tx
+alone_held      | release 1      | put again 0, new
+alone_held      | retry 1        | put new
+held_and_hinted | claim all      | done 1
+held_and_hinted | claim all      | dead 1
+held_and_hinted | claim all      | release 1
+held_and_hinted | claim all      | retry 1
+held_and_hinted | claim all      | mark 2 processed
+two_topics      | claim b        | mark 1 processed
+two_topics      | claim b        | put again 1 due
+two_topics      | claim b        | claim all
+two_late        | claim one      | done 2
+two_late        | claim one      | done 1+2
+two_late        | claim one      | renew
+two_late        | claim all      | turn 1
+two_held        | done 1         | release 2
+waits_for_retry | claim all      | put again 1 due
+waits_for_retry | mark 1 dead    | put new
+one_not_due     | claim all      | put again 1
+one_done        | done 1         | put again 0, new
+"""
+BLOCKED = """
+one_dead        | replay         | put new
+one_dead        | purge dead     | put new in tx
+one_dead        | mark 1 skipped | put new
+one_dead        | mark 1 skipped | claim all
+one_dead        | replay         | claim all
+one_dead        | purge dead     | record 2
+one_dead        | revive         | claim all
+"""
+
+
+def parsed(table: str) -> list[list[str]]:
+    return [[part.strip() for part in line.split("|")] for line in table.strip().splitlines()]
+
+
+@pytest.fixture
+async def scene() -> AsyncIterator[Stage]:
+    async with stage(shared_database(), 3) as made:
+        yield made
+
+
+async def check(world: World, run: Run) -> None:
+    wrong = await complaints(world, run)
+    assert not wrong, f"{[actor.play.name for actor in run.actors]} {run}: {'; '.join(wrong)}"
+
+
+async def explore(scene: Stage, state: str, first: str, second: str, on_dead: str) -> None:
+    template = await Template.of(scene, STATES[state], box_of(secrets.token_hex(8), on_dead=on_dead))
+    runs = 0
+    for schedule in schedules(TURNS):
+        world = await template.copy()
+        plays = [made for name in (first, second) if (made := PLAYS[name](world)) is not None]
+        assert len(plays) == 2, "this state has nothing for that verb"
+        await check(world, await scene.run(plays, schedule))
+        runs += 1
+    assert runs > 2  # they did meet
+
+
+@pytest.mark.parametrize(("state", "first", "second"), parsed(PAIRS))
+async def test_every_order_of_two_verbs(scene: Stage, state: str, first: str, second: str) -> None:
+    await explore(scene, state, first, second, "unblock")
+
+
+@pytest.mark.parametrize(("state", "first", "second"), parsed(BLOCKED))
+async def test_every_order_where_a_dead_letter_blocks_its_group(
+    scene: Stage, state: str, first: str, second: str
+) -> None:
+    await explore(scene, state, first, second, "block")
+
+
+async def test_crowds_of_three_in_random_orders(scene: Stage) -> None:
+    seed = int(os.environ.get("POSTROOM_SEED", "1"))
+    templates: dict[tuple[str, str], Template] = {}
+    for number in range(CROWDS):
+        chance = random.Random(f"{seed} {number}")
+        state, on_dead = chance.choice(list(STATES)), chance.choice(("unblock", "block"))
+        if (state, on_dead) not in templates:
+            box = box_of(secrets.token_hex(8), on_dead=on_dead)
+            templates[state, on_dead] = await Template.of(scene, STATES[state], box)
+        world = await templates[state, on_dead].copy()
+        possible = [made for make in PLAYS.values() if (made := make(world)) is not None]
+        run = await scene.run(chance.sample(possible, 3), RandomSchedule(chance))
+        wrong = await complaints(world, run)
+        names = [actor.play.name for actor in run.actors]
+        assert not wrong, f"number {number} of seed {seed}: {state}, {on_dead}, {names}, {run}: {'; '.join(wrong)}"
