@@ -2,7 +2,7 @@
 
 While one put is under way, those that come meanwhile wait together and go as one. Nobody waits for a timer: a lone put
 starts at once. Each caller gets its own receipts, after its own commit; and where a shared put fails, each is tried
-alone, so that one caller's error stays its own. A put that waits for somebody else's lock holds up others only for a
+alone, so that one caller's error stays its own, unless the error is the database's own trouble. A put that waits for somebody else's lock holds up others only for a
 moment: then they go on without it.
 """
 
@@ -33,8 +33,9 @@ class _Waiting(NamedTuple):
 class Coalescer:
     """Wraps a store's own put."""
 
-    def __init__(self, put: Put) -> None:
+    def __init__(self, put: Put, is_transient: Callable[[BaseException], bool]) -> None:
         self._put = put
+        self._is_transient = is_transient
         self._waiting: deque[_Waiting] = deque()
         self._flusher: asyncio.Task[None] | None = None
         self._slow: set[asyncio.Task[None]] = set()
@@ -80,8 +81,9 @@ class Coalescer:
         try:
             receipts = iter(await self._put(batch[0].box, drafts))
         except Exception as error:  # noqa: BLE001 - it is given to whoever it belongs to
-            if len(batch) == 1:
-                _answer(batch[0], error)
+            if len(batch) == 1 or self._is_transient(error):
+                for waiting in batch:
+                    _answer(waiting, error)
             else:
                 for waiting in batch:
                     await self._together([waiting])

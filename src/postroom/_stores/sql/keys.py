@@ -22,7 +22,7 @@ class KeyPrograms:
 
     def record(self, box: Box, drafts: Sequence[Draft]) -> Program[list[Sighting]]:
         now = yield from self.queue.moment()
-        yield from self.queue.lock_keys(box, [draft.key for draft in drafts])
+        yield from self.queue.lock_keys(box, [draft.key for draft in drafts], in_passing=True)
         sightings: list[Sighting] = []
         for draft in drafts:
             sightings.append((yield from self._record(box, draft, now)))
@@ -31,11 +31,11 @@ class KeyPrograms:
     def _record(self, box: Box, draft: Draft, now: Any) -> Program[Sighting]:
         # The id is reserved first: that takes the write lock where an engine has only one, before anything is read.
         [(id_,)] = yield Statement("reserve", {"count": 1})
-        known = yield from self.queue.known(box, draft.key, now)
+        known = yield from self.queue.known(box, draft.key, now, in_passing=True)
         while known is None:
             if (yield from self._insert_seen(box, id_, draft, now)):
                 return Sighting(State.SEEN, is_new=True, conflict=False)
-            known = yield from self.queue.known(box, draft.key, now)  # somebody else was faster
+            known = yield from self.queue.known(box, draft.key, now, in_passing=True)  # somebody else was faster
         state = rows.STATES[known.state]
         if state is not State.DONE:
             yield Statement("touch", {"id": known.id})

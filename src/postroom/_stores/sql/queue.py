@@ -82,7 +82,8 @@ class QueuePrograms:
         if keys := sorted({draft.collapse_key for draft in drafts if draft.collapse_key is not None}):
             yield from self._lock_collapse_keys(box, keys)
         arrivals = yield from self._arrive(box, drafts, joined=joined)
-        yield from self.lock_keys(box, [draft.key for draft, (_, is_new) in zip(drafts, arrivals, strict=True) if not is_new])
+        known = [draft.key for draft, (_, is_new) in zip(drafts, arrivals, strict=True) if not is_new]
+        yield from self.lock_keys(box, known, in_passing=joined)
         receipts: list[Receipt] = []
         for draft, (id_, is_new) in zip(drafts, arrivals, strict=True):
             if is_new:
@@ -91,7 +92,7 @@ class QueuePrograms:
                     superseded = yield from self._collapse(box, id_, draft, before=id_)
                 receipt = Receipt(ReceiptStatus.NEW, id_, draft.source, draft.message_id, State.WAITING, superseded)
             else:
-                receipt = yield from self._meet(box, id_, draft)
+                receipt = yield from self._meet(box, id_, draft, joined=joined)
             receipts.append(receipt)
         return receipts
 
@@ -99,7 +100,7 @@ class QueuePrograms:
         """Where writers work side by side, those that collapse the same key do it one after the other."""
         yield from ()
 
-    def lock_keys(self, box: Box, keys: Sequence[Key]) -> Program[None]:
+    def lock_keys(self, box: Box, keys: Sequence[Key], *, in_passing: bool = False) -> Program[None]:
         """Where writers work side by side, those that meet the same known keys do it one after the other."""
         yield from ()
 
@@ -201,9 +202,12 @@ class QueuePrograms:
         yield from self.finish(box, older, Ending.SUPERSEDED)
         return older
 
-    def known(self, box: Box, key: Key, now: Any) -> Program[Known | None]:
-        """Who holds the key: nobody, once the dedup window of the earlier message has passed."""
-        found = yield Statement("known", {"box": box.key, "source": key.source, "message_id": key.message_id})
+    def known(self, box: Box, key: Key, now: Any, *, in_passing: bool = False) -> Program[Known | None]:
+        """Who holds the key: nobody, once the dedup window of the earlier message has passed.
+
+        `in_passing`: a worker that has the message must not have to wait for the end of this transaction.
+        """
+        found = yield from self._look_up_key(box, key, in_passing=in_passing)
         if not found:
             return None
         known = Known(*found[0])
@@ -213,17 +217,22 @@ class QueuePrograms:
             return None
         return known
 
-    def _meet(self, box: Box, reserved: int, draft: Draft) -> Program[Receipt]:
+    def _look_up_key(self, box: Box, key: Key, *, in_passing: bool) -> Program[list[Row]]:
+        return (yield Statement("known", {"box": box.key, "source": key.source, "message_id": key.message_id}))
+
+    def _meet(self, box: Box, reserved: int, draft: Draft, *, joined: bool) -> Program[Receipt]:
         """A key that is known already."""
         now = yield from self.moment()
-        known = yield from self.known(box, draft.key, now)
+        # Only where an ack depends on it must a worker learn at once that the content has changed.
+        in_passing = joined and box.delivery.on_stale_ack == "done"
+        known = yield from self.known(box, draft.key, now, in_passing=in_passing)
         while known is None:  # its window has passed
             new = yield from self._insert(box, reserved, [draft], now)
             if new:
                 yield from self._enter(box, new, now, joined=True)
                 superseded = yield from self._collapse(box, reserved, draft, before=reserved)
                 return Receipt(ReceiptStatus.NEW, reserved, *draft.key, State.WAITING, superseded)
-            known = yield from self.known(box, draft.key, now)  # somebody else was faster
+            known = yield from self.known(box, draft.key, now, in_passing=in_passing)  # somebody else was faster
         state = rows.STATES[known.state]
         conflict = draft.contradicts(known.hash, known.hash_algorithm)
         if conflict and draft.on_conflict == "reject":
@@ -285,7 +294,7 @@ class QueuePrograms:
         if known.state == rows.WAITING:
             yield from self._reschedule(box, known, content["due"], now)
         claimed = known.state == rows.CLAIMED and revision != known.revision
-        if claimed:
+        if claimed and box.delivery.on_stale_ack == "requeue":
             yield Statement("set_stale", {"id": known.id})
         return claimed
 

@@ -149,14 +149,13 @@ class SqlStore(SqlVerbs, Async):
 
     def __init__(self, driver: Driver, *, deploy_schema: bool = False, durable: bool = True) -> None:
         super().__init__(driver, deploy_schema=deploy_schema, durable=durable)
-        self._coalescer = Coalescer(self._put)
+        self._coalescer = Coalescer(self._put, driver.is_transient)
 
     @verb
     def put(self, box: Box, drafts: Sequence[Draft], *, tx: Any = None) -> Program[list[Receipt]]:
         self._driver.check_not_inside(tx)
         step = call(self._coalescer.put, box, drafts) if tx is None else call(self._put, box, drafts, tx=tx)
         return (yield step)
-
 
     async def wait(self) -> frozenset[str]:
         """Where `features.notify` is so."""

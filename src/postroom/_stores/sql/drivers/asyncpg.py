@@ -133,6 +133,7 @@ class AsyncpgPool:
             connection_class=Connection,
             server_settings=settings.server_settings,
             timeout=settings.connect_seconds,
+            command_timeout=settings.answer_seconds,
             **options,
         )
 

@@ -21,6 +21,10 @@ class PoolSettings:
     url: str
     size: int = 10
     connect_seconds: float = 10.0
+    wait_seconds: float = 3.0
+    """For a connection of the pool, before it is asked why."""
+    answer_seconds: float = 30.0
+    """How long a server may be silent before it is given up."""
     pgbouncer: bool = False
     """Behind PgBouncer in transaction mode a session is not ours: nothing may be prepared, set or listened to."""
     several_hosts: bool = False
@@ -38,6 +42,8 @@ class Lease:
     """What a transactional handler gets as `tx`: the same, or a SQLAlchemy connection on it."""
     restore: bool = False
     """Whether it was not in autocommit mode, and must not be when it goes back."""
+    extra: bool = False
+    """Whether it is none of the pool's, and ends with this use."""
     transaction: Any = None
 
 

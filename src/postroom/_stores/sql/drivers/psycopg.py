@@ -124,9 +124,10 @@ class PsycopgPoolVerbs:
         try:
             connection = yield call(self._pool.getconn)
         except import_pool().PoolTimeout:
-            if self._theirs is None:
-                yield from self._say_why()
-            raise
+            if self._theirs is not None or not self._pool.get_stats().get("connections_errors"):
+                raise  # all are in use
+            # The pool could not connect, and does not say why; or it waits longer than the server was away.
+            return (yield from self._extra())
         lease = Lease(connection, connection, restore=not connection.autocommit)
         if lease.restore:
             yield call(connection.set_autocommit, True)
@@ -134,11 +135,14 @@ class PsycopgPoolVerbs:
 
     @verb
     def release(self, lease: Lease, *, broken: bool = False) -> Program[None]:
-        if broken:
+        if broken or lease.extra:
             yield call(lease.connection.close)
         elif lease.restore:
             yield call(lease.connection.set_autocommit, False)
-        yield call(self._pool.putconn, lease.connection)
+        if not lease.extra:
+            yield call(self._pool.putconn, lease.connection)
+        if broken and self._theirs is None:
+            yield call(self._pool.check)  # where one is lost, the idle ones may be too
 
     @verb
     def begin(self, lease: Lease) -> Program[None]:
@@ -152,15 +156,24 @@ class PsycopgPoolVerbs:
     def rollback(self, lease: Lease) -> Program[None]:
         yield call(self.wire.execute, lease.connection, "ROLLBACK")
 
-    def _say_why(self) -> Program[None]:
-        """A pool says only that it waited; one connection of our own says what is wrong."""
+    def _extra(self) -> Program[Lease]:
+        """A connection beside the pool, or the error that keeps us from having one."""
         connect = getattr(import_psycopg(), self.wire.connection_class).connect
         connection = yield call(connect, self._settings.url, **self._parameters())
-        yield call(connection.close)
+        return Lease(connection, connection, extra=True)
 
     def _parameters(self) -> dict[str, Any]:
         settings = self._settings
-        parameters: dict[str, Any] = {"autocommit": True, "connect_timeout": int(settings.connect_seconds)}
+        parameters: dict[str, Any] = {
+            "autocommit": True,
+            "connect_timeout": int(settings.connect_seconds),
+            # A server that has gone without a word: it is given up after half a minute, not after the kernel's quarter
+            # of an hour.
+            "keepalives_idle": 15,
+            "keepalives_interval": 5,
+            "keepalives_count": 3,
+            "tcp_user_timeout": int(settings.answer_seconds * 1000),
+        }
         if settings.server_settings:
             escaped = {name: value.replace(" ", r"\ ") for name, value in settings.server_settings.items()}
             parameters["options"] = " ".join(f"-c {name}={value}" for name, value in escaped.items())
@@ -178,7 +191,7 @@ class PsycopgPoolVerbs:
             min_size=0,
             max_size=settings.size,
             open=False,
-            timeout=settings.connect_seconds,
+            timeout=settings.wait_seconds,
             name="postroom",
         )
 

@@ -36,9 +36,7 @@ class PostgresEngine:
         self.statements = load(FOLDER, lambda text: _NOW.sub(self._now, self.rename(text)))
         self.migrations = load_migrations(FOLDER, self.rename)
         self.preamble = (f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)}",) if schema else ()
-        self.queue = PostgresQueue(
-            self, channel=self.channel, notifies=notifies, trusts_frontier=not own_clock
-        )
+        self.queue = PostgresQueue(self, channel=self.channel, notifies=notifies, trusts_frontier=not own_clock)
 
     def rename(self, text: str) -> str:
         """Quoted where they are not the plain default, since a name may have capital letters."""

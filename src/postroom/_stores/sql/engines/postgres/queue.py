@@ -36,10 +36,20 @@ class PostgresQueue(QueuePrograms):
     def _lock_collapse_keys(self, box: Box, keys: list[str]) -> Program[None]:
         yield Statement("lock_collapse_keys", {"box": box.key, "keys": keys})
 
-    def lock_keys(self, box: Box, keys: Sequence[Key]) -> Program[None]:
+    def lock_keys(self, box: Box, keys: Sequence[Key], *, in_passing: bool = False) -> Program[None]:
         if len(keys) > 1:
             sources, message_ids = map(list, zip(*keys, strict=True))
-            yield Statement("lock_keys", {"box": box.key, "source": sources, "message_id": message_ids})
+            locks = {"box": box.key, "source": sources, "message_id": message_ids, "queue": not in_passing}
+            yield Statement("lock_keys", locks)
+
+    def _look_up_key(self, box: Box, key: Key, *, in_passing: bool) -> Program[list[Row]]:
+        if not in_passing:
+            return (yield from super()._look_up_key(box, key, in_passing=in_passing))
+        while True:
+            given = {"box": box.key, "source": key.source, "message_id": key.message_id}
+            found = yield Statement("known_in_passing", given)
+            if not found or found[0][1] is not None:
+                return list(found)
 
     def _standing(self, box: Box, groups: list[str], *, joined: bool) -> Program[set[str]]:
         # A lock on a group's front would keep workers waiting for the end of the caller's transaction.

@@ -122,7 +122,10 @@ WITH m AS MATERIALIZED (
      ORDER BY m.message_id, m.source
        FOR UPDATE OF m
 )
-SELECT q.id FROM postroom_queue q WHERE q.id = ANY (ARRAY (SELECT id FROM m)) ORDER BY q.id FOR UPDATE
+SELECT q.id FROM postroom_queue q
+ WHERE q.id = ANY (ARRAY (SELECT id FROM m)) AND :queue::boolean
+ ORDER BY q.id
+   FOR UPDATE
 
 -- name: standing_groups
 -- Groups whose front can be relied on to wake who stands behind: it is locked, so that it cannot leave before this
@@ -151,6 +154,34 @@ WITH m AS MATERIALIZED (
 SELECT m.id, coalesce(q.state, 3)::integer, m.hash, m.hash_algorithm, m.first_seen, m.revision, m.group_id,
        q.group_id, q.available_at, q.fence
   FROM m LEFT JOIN q ON q.id = m.id
+
+-- name: known_in_passing
+-- The same in a caller's transaction, which may last: what a worker may be about to settle is read and not locked, so that
+-- it need not wait. No state at all means that it has changed under our eyes: ask again.
+WITH m AS MATERIALIZED (
+    SELECT id, hash, hash_algorithm, first_seen, revision, group_id
+      FROM postroom_message
+     WHERE box = :box AND message_id = :message_id AND source = :source AND retired = 0
+       FOR UPDATE
+), idle AS MATERIALIZED (
+    SELECT id, state, group_id, available_at, fence
+      FROM postroom_queue
+     WHERE id = (SELECT id FROM m) AND state IN (0, 4)
+       FOR UPDATE
+), busy AS MATERIALIZED (
+    SELECT id, state, group_id, available_at, fence
+      FROM postroom_queue
+     WHERE id = (SELECT id FROM m) AND state IN (1, 2)
+)
+SELECT m.id,
+       coalesce(idle.state, busy.state,
+                CASE WHEN EXISTS (SELECT FROM postroom_ledger l WHERE l.id = m.id) THEN 3 END)::integer,
+       m.hash, m.hash_algorithm, m.first_seen, m.revision, m.group_id,
+       coalesce(idle.group_id, busy.group_id), coalesce(idle.available_at, busy.available_at),
+       coalesce(idle.fence, busy.fence)
+  FROM m
+  LEFT JOIN idle ON idle.id = m.id
+  LEFT JOIN busy ON busy.id = m.id
 
 -- name: replace
 UPDATE postroom_message
