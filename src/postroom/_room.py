@@ -70,8 +70,9 @@ class RoomVerbs:
 
         `prefix` begins the names of all tables; `schema` is the database schema that they are in. `pool` is where
         connections come from: a pool of the driver's, or a SQLAlchemy engine, whose connections handlers then get too.
-        `notify=False` leaves workers to polling. `deploy_schema` makes missing tables on first use; otherwise call `migrate()` once, when you deploy.
-        `storage_retry` says how to meet errors that pass by themselves, such as a busy database. `clock` is for tests.
+        `notify=False` leaves workers to polling. `deploy_schema` makes missing tables on first use; otherwise call
+        `migrate()` once, when you deploy. `storage_retry` says how to meet errors that pass by themselves, such as a
+        busy database. `clock` is for tests.
         """
         if store is None:
             store = open_store(

@@ -23,7 +23,7 @@ class Piece(NamedTuple):
 
 
 SHARES = 4
-"""Into so many pieces for each worker what was claimed is cut: one that meets a slow message leaves the rest to others."""
+"""Pieces for each worker of what was claimed: one that meets a slow message leaves the others to the rest."""
 
 Line = deque[Piece]
 """Pieces that must be done one after the other."""

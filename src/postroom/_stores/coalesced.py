@@ -2,8 +2,8 @@
 
 While one put is under way, those that come meanwhile wait together and go as one. Nobody waits for a timer: a lone put
 starts at once. Each caller gets its own receipts, after its own commit; and where a shared put fails, each is tried
-alone, so that one caller's error stays its own, unless the error is the database's own trouble. A put that waits for somebody else's lock holds up others only for a
-moment: then they go on without it.
+alone, so that one caller's error stays its own, unless it is the database's own trouble. A put that waits for somebody
+else's lock holds up others only for a moment: then they go on without it.
 """
 
 from __future__ import annotations

@@ -133,8 +133,9 @@ _NO_END = (None, None, None, None)
 
 
 def claimed(engine: Engine, found: Iterable[Any], owner: UUID, until: datetime) -> list[StoredMessage]:
-    """Messages that were just claimed, from lean rows: the columns of a message up to its revision, then attempt,
-    deliveries, error and fence. This runs for every message that is worked on: it copies slices, and converts little."""
+    """Messages that were just claimed, from lean rows: a message up to its revision, then attempt, deliveries, error
+    and fence. This runs for every message that is worked on: it copies slices, and converts little.
+    """
     payload, new, moments = engine.payload, tuple.__new__, slice(11, 16)
     utc = engine.moment(until)
     messages: list[StoredMessage] = []

@@ -19,7 +19,7 @@ from postroom.spi import Ask, Box, Claim, Draft, Filter, Key, Settlement, Stored
 Row = tuple[Any, ...]
 
 _LAST, _UNTIL, _SETTLED, _DOOMED = 11, 12, 21, 22
-"""In the first row of what a claim returns: how far it looked, the end of the leases, and what was settled or is doomed."""
+"""The first row of what a claim returns: how far it looked, the end of the leases, what was settled, what is doomed."""
 
 
 class PostgresQueue(QueuePrograms):

@@ -1,7 +1,7 @@
 """When to tell workers that there is work.
 
-A notification takes a lock that all commits of the server share, so it is sent sparingly: once per commit, and not again
-within WINDOW. Who listens looks once more when that has passed, for what came without one.
+A notification takes a lock that all commits of the server share, so it is sent sparingly: once per commit, and not
+again within WINDOW. Who listens looks once more when that has passed, for what came without one.
 """
 
 from __future__ import annotations

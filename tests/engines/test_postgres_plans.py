@@ -1,0 +1,131 @@
+"""On a million rows, what runs all the time must find its rows by index, with fresh statistics and without any."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from postroom._connect.postgres import SERVER_SETTINGS
+from postroom._stores.sql.engines.postgres.engine import PostgresEngine
+from postroom.sync import Postroom
+from tests.postgres import create_database
+
+ROWS = 1_000_000
+
+# The statement, and the indexes by which it must find its rows.
+HOT = {
+    "claim": ["postroom_queue_ready", "postroom_queue_pkey", "postroom_message_pkey"],
+    "turn": ["postroom_queue_ready", "postroom_queue_pkey", "postroom_message_pkey"],
+    "hints": ["postroom_queue_ready"],
+    "lines": ["postroom_queue_line", "postroom_queue_held"],
+    "take": ["postroom_queue_pkey", "postroom_queue_line", "postroom_queue_held", "postroom_message_pkey"],
+    "sleep": ["postroom_queue_pkey"],
+    "promote": ["postroom_queue_line"],
+    "standing_groups": ["postroom_queue_line"],
+    "end_batch": ["postroom_queue_held"],
+    "complete": ["postroom_queue_pkey"],
+    "hold": ["postroom_queue_pkey"],
+    "renew": ["postroom_queue_pkey"],
+    "late": ["postroom_queue_ready"],
+    "expired": ["postroom_queue_expires"],
+    "known": ["postroom_message_key", "postroom_queue_pkey"],
+    "rivals": ["postroom_queue_collapse"],
+    "find_dead": ["postroom_queue_dead"],
+    "purge_done": ["postroom_ledger_completed", "postroom_message_pkey"],
+    "purge_dead": ["postroom_queue_dead"],
+    "purge_seen": ["postroom_queue_seen"],
+    "count_done": ["postroom_ledger_completed"],
+}
+
+_ARRAYS = {"ids", "fences", "groups", "lines", "id", "ahead", "seen_ids", "source", "message_id"}
+
+
+@pytest.fixture(scope="module", params=["without statistics", "analyzed"])
+def connection(request: pytest.FixtureRequest) -> Iterator[psycopg.Connection[Any]]:
+    """A million messages, half of them in a thousand groups, a tenth done."""
+    url = create_database()
+    with Postroom(url) as room:
+        room.migrate()
+    options = " ".join(f"-c {name}={value.replace(' ', chr(92) + ' ')}" for name, value in SERVER_SETTINGS.items())
+    with psycopg.connect(url, autocommit=True, options=options) as connection:
+        connection.execute("ALTER TABLE postroom_message SET (autovacuum_enabled = false)")
+        connection.execute("ALTER TABLE postroom_queue SET (autovacuum_enabled = false)")
+        connection.execute("ALTER TABLE postroom_ledger SET (autovacuum_enabled = false)")
+        connection.execute(
+            "INSERT INTO postroom_message (id, box, source, message_id, topic, payload, format, first_seen, last_seen) "
+            f"SELECT i, 'inbox:inbox', 's', 'm' || i, 't', '{{}}', 'json', now(), now() FROM generate_series(1, {ROWS}) i"
+        )
+        connection.execute(
+            "INSERT INTO postroom_queue (id, box, state, available_at, group_id) "
+            "SELECT id, box, 1, first_seen, CASE id % 2 WHEN 0 THEN 'g' || (id % 1000) END "
+            f"FROM postroom_message WHERE id <= {ROWS * 9 // 10}"
+        )
+        connection.execute(
+            "INSERT INTO postroom_ledger (id, box, completed_at, ending, attempt, deliveries) "
+            f"SELECT id, box, first_seen, 'handled', 0, 1 FROM postroom_message WHERE id > {ROWS * 9 // 10}"
+        )
+        if request.param == "analyzed":
+            connection.execute("ANALYZE")
+        yield connection
+
+
+@pytest.mark.req("IBX-122", "OBX-113", "IBX-125", "IBX-117")
+def test_finds_rows_by_index(connection: psycopg.Connection[Any]) -> None:
+    """One test for all: the table takes longer than they do."""
+    found = {name: _plan(connection, name) for name in HOT}
+    missing = {name: plan for name, plan in found.items() if any(index not in plan for index in HOT[name])}
+    assert not missing, "\n\n".join(f"{name}\n{plan}" for name, plan in missing.items())
+    scans = {
+        name: plan for name, plan in found.items() if re.search(r"Seq Scan on postroom_(queue|message|ledger)", plan)
+    }
+    assert not scans, "\n\n".join(f"{name}\n{plan}" for name, plan in scans.items())
+
+
+def test_a_claim_reads_only_what_it_takes(connection: psycopg.Connection[Any]) -> None:
+    """Of nine hundred thousand that wait, fifty are touched."""
+    connection.execute("BEGIN")
+    plan = _plan(connection, "claim", analyze=True)
+    connection.execute("ROLLBACK")
+    rows = [int(count) for count in re.findall(r"Scan using postroom_\w+ on postroom_\w+.*?rows=(\d+)", plan)]
+    assert rows
+    assert max(rows) <= 50, plan
+
+
+def _plan(connection: psycopg.Connection[Any], name: str, *, analyze: bool = False) -> str:
+    text = PostgresEngine().statements[name]
+    options = "ANALYZE, TIMING OFF, COSTS OFF, SUMMARY OFF" if analyze else "COSTS OFF"
+    cursor = psycopg.RawCursor(connection)
+    values = [_value(name, parameter, text.named) for parameter in text.parameters]
+    cursor.execute(f"EXPLAIN ({options}) {text.numbered}".encode(), values)
+    return "\n".join(row[0] for row in cursor.fetchall())
+
+
+def _value(statement: str, parameter: str, text: str) -> Any:
+    """A value of the right type: the text itself says which where it is not plain."""
+    cast = re.search(rf":{parameter}::(\w+(?:\[\])?)", text)
+    kind = cast[1] if cast else ""
+    if kind in {"bigint[]", "integer[]"}:
+        return [1, 2, 3]
+    if kind == "text[]":
+        return None if parameter == "topics" else ["g1", "g2", "g3"]
+    known: dict[str, Any] = {
+        "box": "inbox:inbox",
+        "limit": 50,
+        "owner": "00000000-0000-0000-0000-000000000001",
+        "lease": "30 seconds",
+        "until": "2100-01-01",
+        "cutoff": "2100-01-01",
+        "message_id": "m1",
+        "source": "s",
+        "collapse_key": "k",
+        "before": 10,
+        "id": 1,
+        "after": 0,
+        "sliding": 0,
+        "blocking": 0,
+    }
+    return known.get(parameter)
