@@ -86,13 +86,12 @@ def migrate(
 
     These are the same statements with every later Postroom, and `alembic upgrade --sql` prints them.
     """
-    steps = SchemaPrograms(_engine(op.get_context().dialect.name, prefix, schema))
-    if not 0 <= since < to <= steps.newest:
+    known = SchemaPrograms(_engine(op.get_context().dialect.name, prefix, schema))
+    if not 0 <= since < to <= known.newest:
         raise ArgumentValueError(
-            f"there is no way from version {since} to {to}: this Postroom knows 1 to {steps.newest}, and only goes up"
+            f"there is no way from version {since} to {to}: this Postroom knows 1 to {known.newest}, and only goes up"
         )
-    wanted, later = steps._steps(since), steps._steps(to)  # noqa: SLF001
-    for statement in wanted[: len(wanted) - len(later)]:
+    for statement in known.steps(since, to):
         op.execute(_text(statement))
 
 
@@ -163,7 +162,7 @@ _INDEX = re.compile(
 
 def _plain(dialect: str) -> list[str]:
     """The statements that make everything, with default names, without comments and line breaks."""
-    steps = SchemaPrograms(_ENGINES[dialect]())._steps(0)  # noqa: SLF001
+    steps = SchemaPrograms(_ENGINES[dialect]()).steps()
     return [" ".join(re.sub(r"--.*", "", step).split()).rstrip(";") for step in steps]
 
 

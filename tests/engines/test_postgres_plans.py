@@ -57,7 +57,8 @@ def connection(request: pytest.FixtureRequest) -> Iterator[psycopg.Connection[An
         connection.execute("ALTER TABLE postroom_ledger SET (autovacuum_enabled = false)")
         connection.execute(
             "INSERT INTO postroom_message (id, box, source, message_id, topic, payload, format, first_seen, last_seen) "
-            f"SELECT i, 'inbox:inbox', 's', 'm' || i, 't', '{{}}', 'json', now(), now() FROM generate_series(1, {ROWS}) i"
+            "SELECT i, 'inbox:inbox', 's', 'm' || i, 't', '{}', 'json', now(), now() "
+            f"FROM generate_series(1, {ROWS}) i"
         )
         connection.execute(
             "INSERT INTO postroom_queue (id, box, state, available_at, group_id) "

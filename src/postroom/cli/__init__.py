@@ -19,5 +19,15 @@ def main() -> None:
         sys.exit(f"postroom: the command line needs {package}: pip install 'postroom[cli]'")
     try:
         app(prog_name="postroom")
-    except (PostroomError, OSError, sqlite3.Error) as error:  # what a user can mend; the rest is ours, with its trace
-        sys.exit(f"postroom: {error}")
+    except Exception as error:
+        if not _can_be_mended(error):
+            raise
+        sys.exit(f"postroom: {' '.join(str(error).split())}")
+
+
+def _can_be_mended(error: Exception) -> bool:
+    """By the user: what is wrong with a call or a database. The rest is ours, with its trace."""
+    if isinstance(error, PostroomError | OSError | sqlite3.Error):
+        return True
+    # Told by name: only one of them may be installed.
+    return type(error).__module__.partition(".")[0] in {"asyncpg", "psycopg", "psycopg_pool"}

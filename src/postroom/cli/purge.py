@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from postroom._stores.sql.statements import DEFAULT_PREFIX
-from postroom.cli.options import Age, Inboxes, Json, Outboxes, Prefix, RoomArgument, Url, console, print_json
+from postroom.cli.options import Age, Inboxes, Json, Outboxes, Prefix, RoomArgument, Schema, Url, console, print_json
 from postroom.cli.place import Place
 
 
@@ -24,6 +24,7 @@ def purge(
     room: RoomArgument = None,
     *,
     url: Url = None,
+    schema: Schema = None,
     prefix: Prefix = DEFAULT_PREFIX,
     inbox: Inboxes = None,
     outbox: Outboxes = None,
@@ -43,7 +44,7 @@ def purge(
         raise typer.BadParameter("say how old, such as --older-than 30d", param_hint="--older-than")
     if older_than is not None:
         state = state or Finished.DONE
-    with Place.of(room, url, prefix) as place:
+    with Place.of(room, url, prefix, schema) as place:
         rows = [
             {
                 "kind": face.box.kind,

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from postroom import State
 from postroom._stores.sql.statements import DEFAULT_PREFIX
-from postroom.cli.options import Inboxes, Json, Outboxes, Prefix, RoomArgument, Url, console, print_json
+from postroom.cli.options import Inboxes, Json, Outboxes, Prefix, RoomArgument, Schema, Url, console, print_json
 from postroom.cli.place import AnyBox, Place
 
 
@@ -21,6 +21,7 @@ def status(
     room: RoomArgument = None,
     *,
     url: Url = None,
+    schema: Schema = None,
     prefix: Prefix = DEFAULT_PREFIX,
     inbox: Inboxes = None,
     outbox: Outboxes = None,
@@ -29,7 +30,7 @@ def status(
     json: Json = False,
 ) -> None:
     """Show how many messages stand in each state. Without names: a room's boxes, or the inbox and the outbox."""
-    with Place.of(room, url, prefix) as place:
+    with Place.of(room, url, prefix, schema) as place:
         boxes = place.boxes(inbox, outbox)
         if watch:
             keep_showing(place, boxes, every, json=json)

@@ -48,18 +48,19 @@ class SchemaPrograms:
         version = yield from self.version()
         if version > self.newest:
             yield from self.check()
-        for text in self._steps(version):
+        for text in self.steps(version):
             yield Script(text)
         return [migration.version for migration in self.engine.migrations if migration.version > version]
 
     def script(self) -> str:
         """All of it, as text."""
-        return "\n".join(f"{text.rstrip().rstrip(';')};\n" for text in self._steps(0))
+        return "\n".join(f"{text.rstrip().rstrip(';')};\n" for text in self.steps())
 
-    def _steps(self, version: int) -> list[str]:
-        steps = [] if version else [*self.engine.preamble, self.engine.rename(_VERSIONS)]
+    def steps(self, since: int = 0, to: int | None = None) -> list[str]:
+        """The statements that bring the tables from one version to another, by default from nothing to the newest."""
+        steps = [] if since else [*self.engine.preamble, self.engine.rename(_VERSIONS)]
         for migration in self.engine.migrations:
-            if migration.version > version:
+            if since < migration.version <= (to or self.newest):
                 steps += self.engine.split(migration.text)
                 applied = _APPLIED.format(version=migration.version, name=migration.name)
                 steps.append(self.engine.rename(applied))

@@ -8,7 +8,7 @@ import typer
 
 from postroom._stores.sql.statements import DEFAULT_PREFIX
 from postroom.cli.dead.letters import Fitting, Group, Source, Topic, describe, table
-from postroom.cli.options import Inbox, Json, Outbox, Prefix, RoomOption, Url, console, print_json
+from postroom.cli.options import Inbox, Json, Outbox, Prefix, RoomOption, Schema, Url, console, print_json
 from postroom.cli.place import Place
 
 
@@ -23,11 +23,12 @@ def list_letters(
     after: Annotated[int, typer.Option(min=0, help="Only those after this id: the last one of the page before.")] = 0,
     room: RoomOption = None,
     url: Url = None,
+    schema: Schema = None,
     prefix: Prefix = DEFAULT_PREFIX,
     json: Json = False,
 ) -> None:
     """List dead letters, the oldest first."""
-    with Place.of(room, url, prefix) as place:
+    with Place.of(room, url, prefix, schema) as place:
         box = place.box(inbox, outbox)
         fitting = Fitting(topic=topic, source=source, group=group)
         found = place.wait(box.dead_letters(**fitting, after=after, limit=limit))

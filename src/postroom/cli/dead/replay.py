@@ -10,7 +10,7 @@ import typer
 from postroom import Key, Message
 from postroom._stores.sql.statements import DEFAULT_PREFIX
 from postroom.cli.dead.letters import PAGE, Fitting, Group, Source, Topic, letters, table
-from postroom.cli.options import Inbox, Json, Outbox, Prefix, RoomOption, Url, Yes, console, print_json
+from postroom.cli.options import Inbox, Json, Outbox, Prefix, RoomOption, Schema, Url, Yes, console, print_json
 from postroom.cli.place import AnyBox, Place
 from postroom.errors import ArgumentValueError
 
@@ -31,6 +31,7 @@ def replay(
     yes: Yes = False,
     room: RoomOption = None,
     url: Url = None,
+    schema: Schema = None,
     prefix: Prefix = DEFAULT_PREFIX,
     json: Json = False,
 ) -> None:
@@ -40,7 +41,7 @@ def replay(
         raise typer.BadParameter("name messages, or say which fit, but not both")
     if not message_ids and not everything and not any(fitting.values()):
         raise typer.BadParameter("name messages, or say which fit, or say --all")
-    with Place.of(room, url, prefix) as place:
+    with Place.of(room, url, prefix, schema) as place:
         box = place.box(inbox, outbox)
         if message_ids:
             chosen = [place.wait(box.get(message_id, source)) for message_id in message_ids]

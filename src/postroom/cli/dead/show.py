@@ -10,7 +10,7 @@ from rich.table import Table
 
 from postroom._stores.sql.statements import DEFAULT_PREFIX
 from postroom.cli.dead.letters import clean, describe
-from postroom.cli.options import Inbox, Json, Outbox, Prefix, RoomOption, Url, console, print_json
+from postroom.cli.options import Inbox, Json, Outbox, Prefix, RoomOption, Schema, Url, console, print_json
 from postroom.cli.place import Place
 
 
@@ -23,11 +23,12 @@ def show(
     payload: Annotated[bool, typer.Option("--payload", help="The payload too: it may be private.")] = False,
     room: RoomOption = None,
     url: Url = None,
+    schema: Schema = None,
     prefix: Prefix = DEFAULT_PREFIX,
     json: Json = False,
 ) -> None:
     """Show all that is known of a message: its error, its times, its headers. Works in any state."""
-    with Place.of(room, url, prefix) as place:
+    with Place.of(room, url, prefix, schema) as place:
         message = place.wait(place.box(inbox, outbox).get(message_id, source))
     known = describe(message, payload=payload)
     if json:

@@ -13,7 +13,6 @@ from postroom._stores.sql.statements import DEFAULT_PREFIX, OUR_NAME, load, load
 from postroom.errors import ArgumentTypeError, ArgumentValueError
 
 FOLDER = "engines/postgres"
-_INDEX_NAME = re.compile(rf"(?<=INDEX ){DEFAULT_PREFIX}(\w+)")
 _NOW = re.compile(r"(?<![:\w]):now\b")
 _LONGEST_NAME = 63
 
@@ -42,9 +41,8 @@ class PostgresEngine:
         """Quoted where they are not the plain default, since a name may have capital letters."""
         if self.prefix == DEFAULT_PREFIX and self.schema is None:
             return text
-        text = _INDEX_NAME.sub(rf'"{self.prefix}\1"', text)  # an index is always in the schema of its table
         where = f"{quoted(self.schema)}." if self.schema else ""
-        return OUR_NAME.sub(lambda name: _keep_or_qualify(name, where, self.prefix), text)
+        return OUR_NAME.sub(lambda name: _qualified(name, where, self.prefix), text)
 
     def time(self, moment: datetime | None) -> datetime | None:
         return moment
@@ -80,8 +78,9 @@ class PostgresEngine:
         return [part.strip().rstrip(";") for part in parts if part.strip()]
 
 
-def _keep_or_qualify(name: re.Match[str], where: str, prefix: str) -> str:
-    return f'{where}"{prefix}{name[1]}"'
+def _qualified(name: re.Match[str], where: str, prefix: str) -> str:
+    makes_index = name.string.endswith("INDEX ", 0, name.start())  # which is always in the schema of its table
+    return f'{"" if makes_index else where}"{prefix}{name[1]}"'
 
 
 def quoted(name: str | None) -> str:

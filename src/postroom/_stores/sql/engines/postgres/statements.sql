@@ -549,30 +549,33 @@ SELECT e.*
 
 -- name: find_dead
 SELECT w.*
-  FROM postroom_work w
- WHERE w.box = :box AND w.state = 4 AND w.id > :after
-   AND (:blocking::integer = 0 OR w.line IS NOT NULL)
+  FROM postroom_queue q
+  JOIN postroom_work w ON w.id = q.id
+ WHERE q.box = :box AND q.state = 4 AND q.id > :after
+   AND (:blocking::integer = 0 OR q.group_id IS NOT NULL)
    AND (:topic::text IS NULL OR w.topic = :topic)
    AND (:source::text IS NULL OR w.source = :source)
    AND (:group_id::text IS NULL OR w.group_id = :group_id)
    AND (:correlation_id::text IS NULL OR w.correlation_id = :correlation_id)
- ORDER BY w.id
+ ORDER BY q.id
  LIMIT :limit
 
 -- name: find_listed
 SELECT e.* FROM postroom_entry e WHERE e.id = ANY (:ids::bigint[]) AND e.box = :box ORDER BY e.id
 
 -- name: purge_done
+-- Each message is looked up beside its line in the ledger: a join would read all of both first.
 WITH old AS MATERIALIZED (
     SELECT l.id
       FROM postroom_ledger l
-      JOIN postroom_message m ON m.id = l.id
+      CROSS JOIN LATERAL (
+            SELECT m.id, m.first_seen, m.last_seen FROM postroom_message m WHERE m.id = l.id FOR UPDATE SKIP LOCKED) m
      WHERE l.box = :box AND l.completed_at <= :cutoff
        AND (:sliding::integer = 0 OR m.last_seen <= :cutoff)
        AND (:window::interval IS NULL OR m.first_seen + :window <= :now)
      ORDER BY l.completed_at, l.id
      LIMIT :limit
-       FOR UPDATE OF l, m SKIP LOCKED
+       FOR UPDATE OF l SKIP LOCKED
 )
 DELETE FROM postroom_ledger l USING old WHERE l.id = old.id RETURNING l.id
 
