@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check unit requirements bench clean
+.PHONY: help demo test check unit requirements bench bench-postgres clean
 
 help: ## Show what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -37,5 +37,11 @@ requirements: $(READY) ## Whether each requirement of the built areas is proven;
 bench: $(READY) ## Speed on SQLite, beside a raw sqlite3 loop
 	$(BIN)/python -m benchmarks.sqlite
 
+bench-postgres: $(READY) ## Speed on PostgreSQL, beside pgqueuer, procrastinate, awa-pg, saq and a raw asyncpg loop
+	$(PYTHON) -m venv .venv-bench
+	.venv-bench/bin/python -m pip install --quiet --upgrade "pip>=25.1"
+	.venv-bench/bin/python -m pip install --quiet --editable '.[postgres,psycopg,cli]' -r benchmarks/postgres/requirements.txt
+	.venv-bench/bin/python -m benchmarks.postgres $(BENCH)
+
 clean: ## Remove what make made
-	rm -rf $(VENV) .build
+	rm -rf $(VENV) .venv-bench .build

@@ -35,11 +35,15 @@ GROUP = "g"
 STUCK = """
 SELECT s.id FROM postroom_queue s
  WHERE s.box = $1 AND s.group_id IS NOT NULL AND s.state = 1 AND s.available_at IS NULL
+   AND NOT EXISTS (SELECT FROM postroom_nudge n WHERE n.box = s.box AND n.group_id = s.group_id)
    AND NOT EXISTS (
         SELECT FROM postroom_queue w
          WHERE w.box = s.box AND w.group_id = s.group_id
            AND (w.state = 4 OR w.available_at IS NOT NULL
                                AND NOT (w.state = 1 AND w.fence = 0 AND w.available_at > $2)))
+"""
+LEASES = """
+SELECT id, owner, fence, available_at FROM postroom_queue WHERE box = $1 AND state = 2 AND $2::timestamptz IS NOT NULL
 """
 HOLDERS = """
 SELECT group_id, array_agg(DISTINCT owner) FROM postroom_queue
@@ -421,13 +425,20 @@ async def names_of(world: World, ids: Iterable[int]) -> list[str]:
 
 
 async def complaints_about_claims(world: World, run: Run) -> list[str]:
-    given = [(claim.id, claim.fence) for claim in world.claims.values()]
+    given = list(world.claims.values())
     for result in run.results:
         answer = result[1] if isinstance(result, tuple) and len(result) == 2 else result
         for item in answer if isinstance(answer, list) else []:
             if getattr(item, "claim", None) is not None:
-                given.append((item.claim.id, item.claim.fence))
-    return [] if len(given) == len(set(given)) else ["one claim was given twice"]
+                given.append(item.claim)
+    proofs = [(claim.id, claim.fence) for claim in given]
+    wrong = [] if len(proofs) == len(set(proofs)) else ["one claim was given twice"]
+    ends = {(claim.id, claim.owner, claim.fence): claim.until for claim in given}
+    if not any(actor.play.name == "renew" for actor in run.actors):
+        for id_, owner, fence, until in await world.rows(LEASES):
+            if ends.get((id_, owner, fence)) != until:
+                wrong.append(f"a lease ends at {until}, its claim says {ends.get((id_, owner, fence))}")
+    return wrong
 
 
 async def drain(world: World) -> list[str]:
