@@ -4,8 +4,8 @@ An actor runs a verb on a connection of its own, exactly as the driver does, but
 A *schedule* says who goes next. The explorer runs a scene under one schedule after the other, until it has seen all of
 them, or all in which the actors take turns at most so often: faults that need many turns are rare.
 
-Whoever waits for a lock of another is left waiting until that one moves on. A deadlock is left to PostgreSQL; its victim
-begins again, as the room would do.
+Whoever waits for a lock of another is left waiting until that one moves on. A deadlock is left to PostgreSQL; its
+victim begins again, as the room would do.
 """
 
 from __future__ import annotations
@@ -101,6 +101,10 @@ class Actor:
     def is_ready(self) -> bool:
         return self.visit is not None and self.task is None
 
+    @property
+    def is_waiting(self) -> bool:
+        return self.task is not None
+
     async def go(self, is_blocked: Callable[[Actor], Awaitable[bool]]) -> str:
         """One visit that others can notice, and those before it that they cannot; answers its text."""
         while True:
@@ -108,7 +112,7 @@ class Actor:
             text = str(self.visit.args[1])
             self.task = asyncio.create_task(self._make(self.visit))
             await self.watch(is_blocked)
-            if self.is_done or self.task is not None or not text.startswith(_SILENT):
+            if self.is_done or self.is_waiting or not text.startswith(_SILENT):
                 return text
 
     async def watch(self, is_blocked: Callable[[Actor], Awaitable[bool]]) -> None:
@@ -214,7 +218,7 @@ class Stage:
                 continue
             index = schedule.choose(ready)
             text = await actors[index].go(self.is_blocked)
-            order.append(f"{index}:{self._name(text)}" + (" waits" if actors[index].task is not None else ""))
+            order.append(f"{index}:{self._name(text)}" + (" waits" if actors[index].is_waiting else ""))
             for actor in actors:
                 if actor.task is not None:
                     await actor.watch(self.is_blocked)
@@ -230,13 +234,11 @@ class Stage:
     async def perform(self, program: Program[Any]) -> Any:
         """Run a program in a transaction of its own, all at once: to set a scene, and to look at what came of it."""
         connection = self.connections[0]
-        return await self.driver._run(
-            self.driver._in_own_transaction(program, Lease(connection, connection))
-        )
+        return await self.driver._run(self.driver._in_own_transaction(program, Lease(connection, connection)))
 
 
 class Schedule:
-    """Follows a prefix of choices, then always the first that is allowed; remembers where it could have gone instead."""
+    """Follows a prefix of choices, then the first that is allowed; remembers where it could have gone instead."""
 
     def __init__(self, prefix: Sequence[int], most_turns: int) -> None:
         self._prefix = prefix
@@ -296,7 +298,12 @@ def _next_prefix(schedule: Schedule) -> list[int] | None:
 @asynccontextmanager
 async def stage(url: str, actors: int) -> AsyncIterator[Stage]:
     clock = FrozenClock()
-    settings = {"deadlock_timeout": "10ms", "enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off"}
+    settings = {
+        "deadlock_timeout": "10ms",
+        "enable_seqscan": "off",
+        "enable_hashjoin": "off",
+        "enable_mergejoin": "off",
+    }
     connections = [await asyncpg.connect(url, server_settings=settings) for _ in range(actors)]
     watcher = await asyncpg.connect(url)
     try:

@@ -1,7 +1,7 @@
 """Two verbs on one FIFO group, statement by statement, in every order.
 
-However they meet: nobody sleeps whom no one will wake, no group has two holders, nothing is overtaken, no claim is given
-twice, nothing deadlocks; and when leases have passed, everything is handled, in order.
+However they meet: nobody sleeps whom no one will wake, no group has two holders, nothing is overtaken, no claim is
+given twice, nothing deadlocks; and when leases have passed, everything is handled, in order.
 
 POSTROOM_CHAOS=10 explores more: other pairs, more turns, and more crowds of three.
 """
@@ -12,9 +12,11 @@ import os
 import random
 import secrets
 from collections.abc import AsyncIterator
+from typing import Any, Literal
 
 import pytest
 
+from postroom.spi import Keeping
 from tests.postgres import shared_database
 from tests.postgres_chaos.explorer import RandomSchedule, Run, Stage, schedules, stage
 from tests.postgres_chaos.scenes import PLAYS, STATES, Template, World, box_of, complaints
@@ -44,6 +46,8 @@ pair_free       | claim all      | claim all
 pair_free       | claim all      | mark 1 dead
 pair_free       | claim all      | record 1
 pair_free       | claim all      | put again 1 due
+pair_free       | claim one      | put again 1 due in tx
+pair_free       | put again 2    | put again 2
 alone_held      | done 1         | put new
 alone_held      | done 1         | put new in tx
 alone_held      | release 1      | put again 0, new
@@ -75,6 +79,14 @@ one_dead        | replay         | claim all
 one_dead        | purge dead     | record 2
 one_dead        | revive         | claim all
 """
+FORGETFUL = """
+pair_held       | done 1         | put again 1
+pair_held       | dead 1         | put again 1
+pair_held       | done 1         | mark 1 processed
+one_dead        | purge dead     | put again 1
+one_dead        | purge dead     | record 1
+one_done        | purge done     | put again 0, new
+"""
 
 
 def parsed(table: str) -> list[list[str]]:
@@ -92,8 +104,8 @@ async def check(world: World, run: Run) -> None:
     assert not wrong, f"{[actor.play.name for actor in run.actors]} {run}: {'; '.join(wrong)}"
 
 
-async def explore(scene: Stage, state: str, first: str, second: str, on_dead: str) -> None:
-    template = await Template.of(scene, STATES[state], box_of(secrets.token_hex(8), on_dead=on_dead))
+async def explore(scene: Stage, state: str, first: str, second: str, **options: Any) -> None:
+    template = await Template.of(scene, STATES[state], box_of(secrets.token_hex(8), **options))
     runs = 0
     for schedule in schedules(TURNS):
         world = await template.copy()
@@ -106,14 +118,21 @@ async def explore(scene: Stage, state: str, first: str, second: str, on_dead: st
 
 @pytest.mark.parametrize(("state", "first", "second"), parsed(PAIRS))
 async def test_every_order_of_two_verbs(scene: Stage, state: str, first: str, second: str) -> None:
-    await explore(scene, state, first, second, "unblock")
+    await explore(scene, state, first, second)
 
 
 @pytest.mark.parametrize(("state", "first", "second"), parsed(BLOCKED))
 async def test_every_order_where_a_dead_letter_blocks_its_group(
     scene: Stage, state: str, first: str, second: str
 ) -> None:
-    await explore(scene, state, first, second, "block")
+    await explore(scene, state, first, second, on_dead="block")
+
+
+@pytest.mark.parametrize(("state", "first", "second"), parsed(FORGETFUL))
+async def test_every_order_where_content_is_removed(scene: Stage, state: str, first: str, second: str) -> None:
+    """The content is in another table than the queue: whoever needs both must take them in one order."""
+    discard: Literal["keep", "discard"] = "keep" if state == "one_dead" else "discard"
+    await explore(scene, state, first, second, keeping=Keeping(on_success="delete", dead_letter=discard))
 
 
 async def test_crowds_of_three_in_random_orders(scene: Stage) -> None:

@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from postroom._connect import StoreOptions
 from postroom._stores.sql.drivers.asyncpg import AsyncpgPool, AsyncpgWire
+from postroom._stores.sql.drivers.callers import class_names
 from postroom._stores.sql.drivers.pools import Pool, PoolSettings, SqlalchemyPool, SyncSqlalchemyPool
 from postroom._stores.sql.drivers.postgres import FOR_HANDLERS, PostgresDriver, SyncPostgresDriver
 from postroom._stores.sql.drivers.psycopg import PsycopgPool, PsycopgWire, SyncPsycopgPool, SyncPsycopgWire
@@ -97,7 +98,6 @@ def _pool(driver: str, settings: PoolSettings, options: StoreOptions) -> Pool:
     if given is None:
         own: Any = {"asyncpg": AsyncpgPool, "psycopg": PsycopgPool if options.colour == "async" else SyncPsycopgPool}
         return own[driver](settings)
-    name = f"{type(given).__module__.partition('.')[0]}.{type(given).__name__}"
     kinds: dict[tuple[str, str], Any] = {
         ("asyncpg.Pool", "async"): lambda: AsyncpgPool(settings, given),
         ("psycopg_pool.AsyncConnectionPool", "async"): lambda: PsycopgPool(settings, given),
@@ -105,10 +105,11 @@ def _pool(driver: str, settings: PoolSettings, options: StoreOptions) -> Pool:
         ("sqlalchemy.AsyncEngine", "async"): lambda: SqlalchemyPool(given, _wire(given, "async")),
         ("sqlalchemy.Engine", "sync"): lambda: SyncSqlalchemyPool(given, _wire(given, "sync")),
     }
-    make = kinds.get((name, options.colour))
+    names = class_names(given)  # one of the user's own may inherit from these
+    make = next((kinds[name, options.colour] for name in names if (name, options.colour) in kinds), None)
     if make is None:
         known = ", ".join(kind for kind, colour in kinds if colour == options.colour)
-        raise ArgumentTypeError(f"pool is a {name}; {options.colour} code takes one of: {known}")
+        raise ArgumentTypeError(f"pool is a {names[0]}; {options.colour} code takes one of: {known}")
     return make()
 
 
@@ -118,8 +119,6 @@ def _wire(engine: Any, colour: str) -> Any:
     wires = {("async", "asyncpg"): AsyncpgWire, ("async", "psycopg"): PsycopgWire, ("sync", "psycopg"): SyncPsycopgWire}
     wire = wires.get((colour, engine.dialect.driver))
     if wire is None:
-        raise ArgumentValueError(
-            f"this SQLAlchemy engine uses {engine.dialect.driver}: make it with postgresql+asyncpg:// or "
-            "postgresql+psycopg://"
-        )
+        known = " or ".join(f"postgresql+{driver}://" for driver in DRIVERS[colour])
+        raise ArgumentValueError(f"this SQLAlchemy engine uses {engine.dialect.driver}: make it with {known}")
     return wire()

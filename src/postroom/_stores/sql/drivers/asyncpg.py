@@ -23,6 +23,8 @@ class AsyncpgWire:
 
     def trouble(self, connection: Any) -> str | None:
         """Why this connection cannot carry a write, if so."""
+        if connection.is_closed():  # it would still speak of the transaction that it had
+            return "its connection is closed"
         if not connection.is_in_transaction():
             return "it has no open transaction: use `async with connection.transaction():` around the change"
         return None

@@ -9,7 +9,7 @@ from typing import Any
 
 from postroom._kernel.clock import Clock
 from postroom._kernel.program import Async, Program, Sync, call, verb
-from postroom._stores.sql.drivers.callers import Colour, open_connection
+from postroom._stores.sql.drivers.callers import Colour, carry, open_connection
 from postroom._stores.sql.drivers.listener import Listener
 from postroom._stores.sql.drivers.pools import BEGIN, Lease, Pool
 from postroom._stores.sql.engines.postgres.engine import PostgresEngine
@@ -87,7 +87,7 @@ class PostgresVerbs:
             connection, wire = yield from open_connection(
                 tx, kind=self.engine.name, colour=self._colour, wires=self._wires
             )
-            return (yield from self._run_steps(program(), wire, connection))
+            return (yield from carry(self._run_steps(program(), wire, connection)))
         lease = yield call(self._pool.acquire)
         broken = False
         try:

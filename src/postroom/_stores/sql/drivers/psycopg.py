@@ -20,6 +20,7 @@ class PsycopgWireVerbs:
     name: str
     connection_class: str
     _cursor_class: str
+    _with = "with"
 
     def is_mine(self, connection: Any) -> bool:
         return any(
@@ -33,7 +34,7 @@ class PsycopgWireVerbs:
         if status == "INERROR":
             return "its transaction has failed: roll it back first"
         if status == "IDLE" and connection.autocommit:
-            return "it has no open transaction: use `with connection.transaction():` around the change"
+            return f"it has no open transaction: use `{self._with} connection.transaction():` around the change"
         if status in {"UNKNOWN", "ACTIVE"}:
             return "its connection is closed, or busy with another statement"
         return None
@@ -66,6 +67,7 @@ class PsycopgWire(PsycopgWireVerbs, Async):
     name = "psycopg.AsyncConnection"
     connection_class = "AsyncConnection"
     _cursor_class = "AsyncRawCursor"
+    _with = "async with"
 
     async def listen(
         self, connection: Any, channel: str, heard: Callable[[str], None], lost: Callable[[], None]
