@@ -25,7 +25,6 @@ HOT = {
     "take": ["postroom_queue_pkey", "postroom_queue_line", "postroom_queue_held", "postroom_message_pkey"],
     "sleep": ["postroom_queue_pkey"],
     "promote": ["postroom_queue_line"],
-    "standing_groups": ["postroom_queue_line"],
     "end_batch": ["postroom_queue_held"],
     "complete": ["postroom_queue_pkey"],
     "hold": ["postroom_queue_pkey"],

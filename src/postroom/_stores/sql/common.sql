@@ -64,10 +64,10 @@ UPDATE postroom_queue
 UPDATE postroom_queue SET expires = :expires WHERE id = :id
 
 -- name: set_stale
-UPDATE postroom_queue SET stale = 1 WHERE id = :id
+UPDATE postroom_queue SET stale = 1 WHERE id = :id AND state = 2
 
 -- name: offer
-UPDATE postroom_queue SET available_at = :at WHERE id = :id
+UPDATE postroom_queue SET available_at = :at WHERE id = :id AND state = 1 AND fence = :fence
 
 -- name: rivals
 -- Waiting messages with the same collapse key, older than the new one.

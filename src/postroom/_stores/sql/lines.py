@@ -32,6 +32,8 @@ class Hint(NamedTuple):
     group: str | None
     expires: Any
     deliveries: int
+    now: Any
+    """When it was read."""
     is_current: int = 1
     """Whether what is read next is what is now: not so in a transaction that reads an old snapshot."""
 
@@ -150,21 +152,17 @@ class LinePrograms:
         )
         return [Hint(*row) for row in found]
 
-    def read(self, box: Box, groups: list[str], limit: int) -> Program[dict[str, list[Member]]]:
+    def read(self, box: Box, ask: Ask, groups: list[str], limit: int) -> Program[dict[str, list[Member]]]:
         """The lines of these groups from their fronts, about as far as `limit` messages need."""
         lines: dict[str, list[Member]] = {}
         if groups:
-            found = yield Statement("lines", {"box": box.key, "groups": self._engine.array(groups), "limit": limit})
-            for row in found:
+            asked = {"box": box.key, "groups": self._engine.array(groups), "limit": limit}
+            # A topic costs a look at the message: it is not read where nobody asks for it.
+            for row in (yield Statement("lines", {**asked, "topical": ask.topics is not None})):
                 lines.setdefault(row[0], []).append(Member(*row))
         return lines
 
-    def leave_behind(self, box: Box, ends: dict[str, int], asleep: list[tuple[int, int]]) -> Program[None]:
-        """After the taking: who held a group before has lost all of it, and hints that must wait go to sleep.
-
-        `ends` are the groups of which something was taken, with the last of it.
-        """
-        if ends:
-            yield Many("end_batch", ("box", "group_id", "id"), [(box.key, *end) for end in sorted(ends.items())])
+    def let_sleep(self, asleep: list[tuple[int, int]]) -> Program[None]:
+        """Hints that must wait, each for somebody ahead."""
         if asleep:
             yield Many("sleep", ("id", "ahead"), sorted(asleep))

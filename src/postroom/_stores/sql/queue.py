@@ -110,7 +110,7 @@ class QueuePrograms:
         now = yield from self.moment()
         first = last - len(drafts) + 1
         new = yield from self._insert(box, first, drafts, now)
-        yield from self._enter(box, new, now, joined=joined)
+        yield from self._enter(box, new, now)
         return [(id_, id_ in new) for id_ in range(first, last + 1)]
 
     def _insert(self, box: Box, first: int, drafts: Sequence[Draft], now: Any) -> Program[dict[int, Draft]]:
@@ -144,14 +144,14 @@ class QueuePrograms:
             return now + self.engine.duration(draft.lifetime)
         return self.engine.time(draft.expires)
 
-    def _enter(self, box: Box, new: dict[int, Draft], now: Any, *, joined: bool) -> Program[None]:
+    def _enter(self, box: Box, new: dict[int, Draft], now: Any) -> Program[None]:
         """New messages take their places in the queue."""
         if not new:
             return
         if not box.order.fifo and not any(draft.due for draft in new.values()):
             yield Statement("enter_plain", {"first": min(new), "last": max(new)})
             return
-        sleeping = yield from self._sleeping(box, list(new.values()), joined=joined)
+        sleeping = yield from self._sleeping(box, list(new.values()))
         yield Many(
             "enter",
             ("id", "box", "state", "available_at", "group_id", "collapse_key", "expires"),
@@ -169,11 +169,11 @@ class QueuePrograms:
             ],
         )
 
-    def _sleeping(self, box: Box, drafts: Sequence[Draft], *, joined: bool) -> Program[list[bool]]:
+    def _sleeping(self, box: Box, drafts: Sequence[Draft]) -> Program[list[bool]]:
         """Which of these messages stand behind somebody, who will wake them. A due message wakes by itself."""
         lines = [line_of(box, draft) for draft in drafts]
         groups = sorted({line for line in lines if line is not None})
-        standing = (yield from self._standing(box, groups, joined=joined)) if groups else set()
+        standing = (yield from self._standing(box, groups)) if groups else set()
         sleeping: list[bool] = []
         for draft, line in zip(drafts, lines, strict=True):
             sleeping.append(line in standing)
@@ -181,7 +181,7 @@ class QueuePrograms:
                 standing.add(line)
         return sleeping
 
-    def _standing(self, box: Box, groups: list[str], *, joined: bool) -> Program[set[str]]:
+    def _standing(self, box: Box, groups: list[str]) -> Program[set[str]]:
         """The groups that have somebody in line."""
         found = yield Statement("standing_groups", {"box": box.key, "groups": self.engine.array(groups)})
         return {group for (group,) in found}
@@ -229,7 +229,7 @@ class QueuePrograms:
         while known is None:  # its window has passed
             new = yield from self._insert(box, reserved, [draft], now)
             if new:
-                yield from self._enter(box, new, now, joined=True)
+                yield from self._enter(box, new, now)
                 superseded = yield from self._collapse(box, reserved, draft, before=reserved)
                 return Receipt(ReceiptStatus.NEW, reserved, *draft.key, State.WAITING, superseded)
             known = yield from self.known(box, draft.key, now, in_passing=in_passing)  # somebody else was faster
@@ -309,7 +309,7 @@ class QueuePrograms:
         elif at is not None and at > now:
             at = now
         if at != known.available_at:
-            yield Statement("offer", {"id": known.id, "at": at})
+            yield Statement("offer", {"id": known.id, "at": at, "fence": known.fence})
             yield from self.promote(box, [known.line])
 
     # -- claim ---------------------------------------------------------------------------------------------------
@@ -353,7 +353,6 @@ class QueuePrograms:
 
     def _claim_hinted(self, box: Box, ask: Ask) -> Program[tuple[list[StoredMessage], list[Doomed]]]:
         """Take the fronts of lines, and what stands in none."""
-        now = yield from self.moment()
         taken: list[StoredMessage] = []
         held: dict[str, int] = {}
         seen: list[int] = []
@@ -365,25 +364,29 @@ class QueuePrograms:
                 break
             if not hints[0].is_current:
                 raise refuse("it claims from FIFO lines by an old snapshot: use isolation level READ COMMITTED")
+            now = hints[0].now
             seen += [hint.id for hint in hints]
             groups = list(dict.fromkeys(hint.group for hint in hints if hint.group and hint.group not in held))
-            read = yield from self.lines.read(box, groups, room)
+            read = yield from self.lines.read(box, ask, groups, room)
             picked = Look(box, ask, now, held, room).pick(hints, read)
             if picked.doomed is not None:
                 return taken, [picked.doomed]
             messages = yield from self._take_picked(box, ask, picked, now)
             taken += messages
-            ends = {message.group: message.id for message in messages if message.group is not None}
-            yield from self.lines.leave_behind(box, ends, picked.asleep)
-            held |= ends
+            held |= {message.group: message.id for message in messages if message.group is not None}
+            yield from self.lines.let_sleep(picked.asleep)
             look = max(look, min(2 * look, LONGEST_LOOK))
         return taken, []
 
     def _take_picked(self, box: Box, ask: Ask, picked: Picked, now: Any) -> Program[list[StoredMessage]]:
+        """Take what was picked. Who held a group before has lost all of it, not only what is taken now."""
         ids = [*picked.free, *(id_ for front in picked.fronts.values() for id_ in front)]
         if not ids:
             return []
-        return (yield from self._take_rows(ask, (yield Statement("listed", {"ids": self.engine.array(ids)})), now))
+        found = yield Statement("listed", {"ids": self.engine.array(ids)})
+        ends = [(box.key, group, front[-1]) for group, front in sorted(picked.fronts.items())]
+        yield Many("end_batch", ("box", "group_id", "id"), ends)
+        return (yield from self._take_rows(ask, found, now))
 
     def renew(self, box: Box, claims: Sequence[Claim], lease: timedelta) -> Program[list[bool]]:
         now = yield from self.moment()

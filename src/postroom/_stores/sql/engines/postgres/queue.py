@@ -51,9 +51,10 @@ class PostgresQueue(QueuePrograms):
             if not found or found[0][1] is not None:
                 return list(found)
 
-    def _standing(self, box: Box, groups: list[str], *, joined: bool) -> Program[set[str]]:
-        # A lock on a group's front would keep workers waiting for the end of the caller's transaction.
-        return set() if joined else (yield from super()._standing(box, groups, joined=joined))
+    def _standing(self, box: Box, groups: list[str]) -> Program[set[str]]:
+        """Nobody who could be relied on without a lock: who enters is a hint, and the first claim finds out."""
+        yield from ()
+        return set()
 
     def _arrive(self, box: Box, drafts: Sequence[Draft], *, joined: bool) -> Program[list[tuple[int, bool]]]:
         content = self.engine.content
@@ -70,9 +71,6 @@ class PostgresQueue(QueuePrograms):
         if not any(map(rows.has_options, drafts)):
             # One message is a transaction by itself: nothing that follows is needed to make it whole.
             return _arrivals((yield Statement("arrive_plain", columns, alone=len(drafts) == 1)))
-        lines = [line_of(box, draft) for draft in drafts]
-        groups = sorted({line for line in lines if line is not None})
-        standing = (yield from self._standing(box, groups, joined=joined)) if groups else set()
         columns |= {
             "headers": [json.dumps(draft.headers) if draft.headers else None for draft in drafts],
             "correlation_id": [draft.correlation_id for draft in drafts],
@@ -84,8 +82,7 @@ class PostgresQueue(QueuePrograms):
             "expires": [draft.expires for draft in drafts],
             "lifetime": [draft.lifetime for draft in drafts],
             "received_at": [draft.received_at for draft in drafts],
-            "line": lines,
-            "sleeps": [line in standing for line in lines],
+            "line": [line_of(box, draft) for draft in drafts],
         }
         alone = len(drafts) == 1 and drafts[0].collapse_key is None
         return _arrivals((yield Statement("arrive", columns, alone=alone)))
@@ -147,6 +144,7 @@ class PostgresQueue(QueuePrograms):
                 "ids": ids,
                 "lines": lines,
                 "groups": list(picked.fronts),
+                "firsts": [front[0] for front in picked.fronts.values()],
                 "owner": ask.owner,
                 "until": now + ask.lease,
             },

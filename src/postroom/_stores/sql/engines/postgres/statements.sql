@@ -54,9 +54,9 @@ WITH given AS MATERIALIZED (
       FROM unnest(:source::text[], :message_id::text[], :topic::text[], :payload::bytea[], :format::text[],
                   :headers::text[], :correlation_id::text[], :group_id::text[], :collapse_key::text[], :hash::bytea[],
                   :hash_algorithm::text[], :due::timestamptz[], :expires::timestamptz[], :lifetime::interval[],
-                  :received_at::timestamptz[], :line::text[], :sleeps::boolean[])
+                  :received_at::timestamptz[], :line::text[])
            WITH ORDINALITY AS d (source, message_id, topic, payload, format, headers, correlation_id, group_id,
-                                 collapse_key, hash, hash_algorithm, due, expires, lifetime, received_at, line, sleeps,
+                                 collapse_key, hash, hash_algorithm, due, expires, lifetime, received_at, line,
                                  place)
 ), new AS (
     INSERT INTO postroom_message (id, box, source, message_id, topic, payload, format, headers, correlation_id, group_id,
@@ -69,11 +69,12 @@ WITH given AS MATERIALIZED (
     RETURNING id
 ), entered AS (
     INSERT INTO postroom_queue (id, box, state, available_at, group_id, collapse_key, expires)
-    -- Of several new ones in a line, the first wakes the others; who has a due time wakes by itself.
+    -- Of several new ones in a line, the first wakes the others; who has a due time wakes by itself. Whether somebody
+    -- stands ahead is not asked: to rely on that, it would have to be locked. The first claim finds out.
     SELECT g.id, :box, 1,
            CASE WHEN g.due > :now THEN g.due
                 WHEN g.line IS NULL OR g.due IS NOT NULL THEN :now
-                WHEN NOT g.sleeps AND row_number() OVER (PARTITION BY g.line, g.due IS NULL ORDER BY g.place) = 1 THEN :now
+                WHEN row_number() OVER (PARTITION BY g.line, g.due IS NULL ORDER BY g.place) = 1 THEN :now
            END,
            g.line, g.collapse_key, g.expires_at
       FROM new n JOIN given g ON g.id = n.id
@@ -114,42 +115,34 @@ SELECT pg_advisory_xact_lock(hashtext('postroom_queue collapse ' || :box), bucke
 
 -- name: lock_keys
 -- Before several known keys are met: in one order, so that two who know the same keys do not deadlock.
-WITH m AS MATERIALIZED (
+WITH k AS MATERIALIZED (
     SELECT m.id
-      FROM postroom_message m
-      JOIN unnest(:source::text[], :message_id::text[]) AS k (source, message_id)
+      FROM unnest(:source::text[], :message_id::text[]) AS k (source, message_id)
+      JOIN postroom_message m
         ON m.box = :box AND m.message_id = k.message_id AND m.source = k.source AND m.retired = 0
-     ORDER BY m.message_id, m.source
-       FOR UPDATE OF m
+), q AS MATERIALIZED (
+    SELECT id FROM postroom_queue
+     WHERE id = ANY (ARRAY (SELECT id FROM k)) AND :queue::boolean
+     ORDER BY id
+       FOR UPDATE
 )
-SELECT q.id FROM postroom_queue q
- WHERE q.id = ANY (ARRAY (SELECT id FROM m)) AND :queue::boolean
- ORDER BY q.id
+SELECT id FROM postroom_message
+ WHERE id = ANY (ARRAY (SELECT id FROM k)) AND (SELECT count(*) FROM q) >= 0
+ ORDER BY id
    FOR UPDATE
 
--- name: standing_groups
--- Groups whose front can be relied on to wake who stands behind: it is locked, so that it cannot leave before this
--- transaction has ended. Where another is at the front, the message enters as a hint and nobody waits.
-SELECT g.group_id
-  FROM unnest(:groups::text[]) AS g (group_id)
-  CROSS JOIN LATERAL (
-        SELECT q.id, q.available_at, q.state FROM postroom_queue q
-         WHERE q.box = :box AND q.group_id = g.group_id
-           AND NOT (q.state = 1 AND q.fence = 0 AND q.available_at IS NOT NULL AND q.available_at > :now)
-         ORDER BY q.id
-         LIMIT 1
-           FOR NO KEY UPDATE SKIP LOCKED) front
- WHERE front.available_at IS NOT NULL OR front.state = 4
-
 -- name: known
--- Who holds a key, and how far it is; neither can change before this transaction ends.
-WITH m AS MATERIALIZED (
+-- Who holds a key, and how far it is; neither can change before this transaction ends. The queue's row is locked before
+-- the message, as everywhere: m cannot be read before q has been counted.
+WITH k AS MATERIALIZED (
+    SELECT id FROM postroom_message WHERE box = :box AND message_id = :message_id AND source = :source AND retired = 0
+), q AS MATERIALIZED (
+    SELECT id, state, group_id, available_at, fence FROM postroom_queue WHERE id = (SELECT id FROM k) FOR UPDATE
+), m AS MATERIALIZED (
     SELECT id, hash, hash_algorithm, first_seen, revision, group_id
       FROM postroom_message
-     WHERE box = :box AND message_id = :message_id AND source = :source AND retired = 0
+     WHERE id = (SELECT id FROM k) AND retired = 0 AND (SELECT count(*) FROM q) >= 0
        FOR UPDATE
-), q AS MATERIALIZED (
-    SELECT id, state, group_id, available_at, fence FROM postroom_queue WHERE id = (SELECT id FROM m) FOR UPDATE
 )
 SELECT m.id, coalesce(q.state, 3)::integer, m.hash, m.hash_algorithm, m.first_seen, m.revision, m.group_id,
        q.group_id, q.available_at, q.fence
@@ -158,15 +151,17 @@ SELECT m.id, coalesce(q.state, 3)::integer, m.hash, m.hash_algorithm, m.first_se
 -- name: known_in_passing
 -- The same in a caller's transaction, which may last: what a worker may be about to settle is read and not locked, so that
 -- it need not wait. No state at all means that it has changed under our eyes: ask again.
-WITH m AS MATERIALIZED (
-    SELECT id, hash, hash_algorithm, first_seen, revision, group_id
-      FROM postroom_message
-     WHERE box = :box AND message_id = :message_id AND source = :source AND retired = 0
-       FOR UPDATE
+WITH k AS MATERIALIZED (
+    SELECT id FROM postroom_message WHERE box = :box AND message_id = :message_id AND source = :source AND retired = 0
 ), idle AS MATERIALIZED (
     SELECT id, state, group_id, available_at, fence
       FROM postroom_queue
-     WHERE id = (SELECT id FROM m) AND state IN (0, 4)
+     WHERE id = (SELECT id FROM k) AND state IN (0, 4)
+       FOR UPDATE
+), m AS MATERIALIZED (
+    SELECT id, hash, hash_algorithm, first_seen, revision, group_id
+      FROM postroom_message
+     WHERE id = (SELECT id FROM k) AND retired = 0 AND (SELECT count(*) FROM idle) >= 0
        FOR UPDATE
 ), busy AS MATERIALIZED (
     SELECT id, state, group_id, available_at, fence
@@ -283,13 +278,14 @@ SELECT id, coalesce(expires <= :now, false) FROM postroom_queue
 -- name: hints
 -- Rows of a FIFO box whose time has come, and lines that were nudged. Nothing is locked yet: a claim must not keep others
 -- from what it does not take.
-(SELECT n.id, n.group_id, NULL::timestamptz, 0, (current_setting('transaction_isolation') = 'read committed')::integer
+(SELECT n.id, n.group_id, NULL::timestamptz, 0, :now, (current_setting('transaction_isolation') = 'read committed')::integer
    FROM postroom_nudge n
   WHERE n.box = :box AND n.id <> ALL (:seen::bigint[])
   ORDER BY n.id
   LIMIT :limit)
 UNION ALL
-(SELECT q.id, q.group_id, q.expires, q.deliveries, (current_setting('transaction_isolation') = 'read committed')::integer
+(SELECT q.id, q.group_id, q.expires, q.deliveries, :now,
+        (current_setting('transaction_isolation') = 'read committed')::integer
    FROM postroom_queue q
   WHERE q.box = :box AND q.available_at <= :now AND q.id <> ALL (:seen::bigint[])
     AND (:topics::text[] IS NULL OR (SELECT topic FROM postroom_message m WHERE m.id = q.id) = ANY (:topics))
@@ -312,7 +308,7 @@ SELECT g.group_id, holder.id, coalesce(l.id, 0), coalesce(l.state, 0)::integer, 
          LIMIT 1) holder ON true
   LEFT JOIN LATERAL (
         SELECT q.id, q.state, q.available_at, q.fence, q.expires, q.deliveries,
-               (SELECT topic FROM postroom_message m WHERE m.id = q.id) AS topic
+               CASE WHEN :topical::boolean THEN (SELECT topic FROM postroom_message m WHERE m.id = q.id) END AS topic
           FROM postroom_queue q
          WHERE q.box = :box AND q.group_id = g.group_id
            AND NOT (q.state = 1 AND q.fence = 0 AND q.available_at IS NOT NULL AND q.available_at > :now)
@@ -333,16 +329,21 @@ WITH wanted AS MATERIALIZED (
      WHERE q.id = ANY (:ids::bigint[]) AND q.state IN (1, 2) AND (q.available_at IS NULL OR q.available_at <= :now)
      ORDER BY q.id
        FOR NO KEY UPDATE SKIP LOCKED
-), open AS (
+), open AS MATERIALIZED (
     SELECT g.line
-      FROM unnest(:groups::text[]) WITH ORDINALITY AS g (group_id, line)
-     WHERE NOT EXISTS (SELECT FROM postroom_queue q
-                        WHERE q.box = :box AND q.group_id = g.group_id AND q.state = 2 AND q.available_at > :now)
-       AND NOT EXISTS (SELECT FROM postroom_queue q
-                        WHERE q.box = :box AND q.group_id = g.group_id
-                          AND q.id < (SELECT min(w.id) FROM wanted w WHERE w.line = g.line)
-                          AND NOT (q.state = 1 AND q.fence = 0 AND q.available_at IS NOT NULL AND q.available_at > :now))
-), cut AS (
+      FROM unnest(:groups::text[], :firsts::bigint[]) WITH ORDINALITY AS g (group_id, first, line)
+      CROSS JOIN LATERAL (
+            SELECT q.id FROM postroom_queue q
+             WHERE q.box = :box AND q.group_id = g.group_id
+               AND NOT (q.state = 1 AND q.fence = 0 AND q.available_at IS NOT NULL AND q.available_at > :now)
+             ORDER BY q.id
+             LIMIT 1) front
+      LEFT JOIN LATERAL (
+            SELECT q.id FROM postroom_queue q
+             WHERE q.box = :box AND q.group_id = g.group_id AND q.state = 2 AND q.available_at > :now
+             LIMIT 1) holder ON true
+     WHERE front.id >= g.first AND holder.id IS NULL
+), cut AS MATERIALIZED (
     SELECT w.line, min(w.place) AS place
       FROM wanted w LEFT JOIN locked l ON l.id = w.id
      WHERE l.id IS NULL AND w.line IS NOT NULL
@@ -352,10 +353,17 @@ WITH wanted AS MATERIALIZED (
        SET state = 2, owner = :owner, fence = q.fence + 1, deliveries = q.deliveries + 1, available_at = :until, stale = 0
       FROM wanted w
       JOIN locked ON locked.id = w.id
-      LEFT JOIN open ON open.line = w.line
       LEFT JOIN cut ON cut.line = w.line
-     WHERE q.id = w.id AND (w.line IS NULL OR open.line IS NOT NULL AND (cut.place IS NULL OR w.place < cut.place))
-    RETURNING q.id, q.attempt, q.deliveries, q.last_error, q.fence, w.place
+     WHERE q.id = w.id
+       AND (w.line IS NULL
+            OR w.line = ANY (ARRAY (SELECT line FROM open)) AND (cut.place IS NULL OR w.place < cut.place))
+    RETURNING q.id, q.attempt, q.deliveries, q.last_error, q.fence, w.place, w.line
+), ended AS (
+    -- Who held a group before has lost all of it, not only what is taken now.
+    UPDATE postroom_queue q SET state = 1, owner = NULL, available_at = NULL
+      FROM (SELECT line, max(id) AS last FROM taken WHERE line IS NOT NULL GROUP BY line) t
+      JOIN unnest(:groups::text[]) WITH ORDINALITY AS g (group_id, line) ON g.line = t.line
+     WHERE q.box = :box AND q.group_id = g.group_id AND q.state = 2 AND q.id > t.last
 )
 SELECT m.id, m.source, m.message_id, m.topic, m.payload, m.format, m.headers, m.correlation_id, m.group_id,
        m.collapse_key, m.hash, m.due, m.expires, m.received_at, m.first_seen, m.last_seen, m.revision,
@@ -496,11 +504,11 @@ WITH first AS MATERIALIZED (
              ORDER BY q.id
              LIMIT 1) f
 ), front AS MATERIALIZED (
-    SELECT g.group_id, f.id
-      FROM unnest(:groups::text[]) AS g (group_id)
+    SELECT first.group_id, f.id
+      FROM first
       CROSS JOIN LATERAL (
             SELECT q.id FROM postroom_queue q
-             WHERE q.box = :box AND q.group_id = g.group_id
+             WHERE q.box = :box AND q.group_id = first.group_id
                AND NOT (q.state = 1 AND q.fence = 0 AND q.available_at IS NOT NULL AND q.available_at > :now)
              ORDER BY q.id
              LIMIT 1

@@ -73,7 +73,7 @@ SELECT DISTINCT q.group_id FROM json_each(:groups) g
 
 -- name: hints
 -- Rows of a FIFO box whose time has come.
-SELECT h.id, h.group_id, h.expires, h.deliveries
+SELECT h.id, h.group_id, h.expires, h.deliveries, :now
   FROM (SELECT * FROM (
           SELECT id, group_id, expires, deliveries, available_at FROM postroom_queue
            WHERE box = :box AND state = 2 AND available_at <= :now AND id NOT IN (SELECT value FROM json_each(:seen))

@@ -1,0 +1,43 @@
+"""A server of our own, which may be stopped, killed and starved of connections."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+
+import pytest
+from tools.servers.base import ServerMissing, missing
+from tools.servers.postgres import PostgresServer
+
+from tests.postgres_chaos.crew import prepare
+
+
+@pytest.fixture(scope="session")
+def private_server() -> Iterator[PostgresServer]:
+    try:
+        server = PostgresServer()
+    except ServerMissing as reason:
+        missing(reason)
+    with server:
+        yield server
+
+
+@pytest.fixture
+def server(private_server: PostgresServer) -> PostgresServer:
+    """It runs, with its own settings, whatever the test before has done to it."""
+    if private_server.settings or not private_server.running:
+        private_server.settings = {}
+        private_server.stop()
+        private_server.start()
+    return private_server
+
+
+@pytest.fixture
+def database(server: PostgresServer) -> str:
+    """The name of a new database with our tables, and one for effects."""
+    name = f"chaos_{secrets.token_hex(4)}"
+    prepare(server.create_database(name))
+    return name
+
+
+AskUrl = Callable[[str], str]
