@@ -210,7 +210,13 @@ def nothing(_scene: Scene) -> None:
 
 
 SCENARIOS = (
-    Scenario("put", prepare_put, act_put, keeping=Keeping(dedup_window=HOUR)),
+    Scenario(
+        "put",
+        prepare_put,
+        act_put,
+        delivery=Delivery(on_stale_ack="requeue"),
+        keeping=Keeping(dedup_window=HOUR),
+    ),
     Scenario("put much", nothing, act_put_much, order=Order()),
     Scenario("claim", prepare_claim, lambda store, box, _, tx: store.claim(box, Ask(BOB, HOUR, 100), **tx)),
     Scenario(

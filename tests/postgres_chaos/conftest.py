@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from tools.servers.base import ServerMissing, missing
@@ -39,5 +39,3 @@ def database(server: PostgresServer) -> str:
     prepare(server.create_database(name))
     return name
 
-
-AskUrl = Callable[[str], str]

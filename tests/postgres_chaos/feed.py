@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -12,6 +12,8 @@ from tests.postgres_chaos.crew import message
 from tests.postgres_chaos.worker import Options, open_box
 
 LINES = 6
+PACE = 0.03
+"""Seconds between rounds: the point is what happens meanwhile, not how much."""
 
 
 class Feed:
@@ -32,6 +34,7 @@ class Feed:
             async with self._told:
                 self.length += 1
                 self._told.notify_all()
+            await asyncio.sleep(PACE)
 
     async def _put(self, box: Any) -> None:
         while True:
@@ -79,5 +82,3 @@ async def finish_round(url: str, feed: Feed, *boxes: str) -> None:
     await room.close()
     feed.length += 1
 
-
-Check = Callable[[], bool]

@@ -23,7 +23,6 @@ from tests.postgres_chaos.crew import (
     prepare,
 )
 from tests.postgres_chaos.feed import LINES, Feed, feeding, finish_round
-from tests.postgres_chaos.worker import Options
 
 FED = ("exact", "free")
 WORK: Any = {"boxes": ("exact", "sent", "free"), "lease": 1.0, "trouble": 0.05}
@@ -99,7 +98,3 @@ async def test_promises_hold_when_connections_are_cut(
             await check_promises(url, crew, feed)
             crew.stop()
 
-
-def test_options_travel() -> None:
-    options = Options("u", "l", seed=3, boxes=("exact",))
-    assert Options.load(options.dump()).seed == 3

@@ -64,7 +64,7 @@ def box_options(options: Options, name: str) -> Any:
         "max_attempts": 10_000,
         "backoff": Backoff.constant(0.005),
         "poll_interval": timedelta(milliseconds=10),
-        "max_poll_interval": timedelta(milliseconds=50),
+        "max_poll_interval": timedelta(milliseconds=200),
     }
 
 

@@ -40,6 +40,9 @@ def plan(messages: list[Message[Any]], handlers: Handlers, *, fifo: bool, concur
             groups.setdefault(message.group, []).append(message)
         messages = groups.pop(None, [])
     for members in groups.values():
+        if len(members) == 1 and _is_plain(handlers.get(members[0].topic)):
+            messages.append(members[0])  # it has nobody behind it here: as good as one without a group
+            continue
         # Neighbours of one topic: a batch must not overtake another topic of its group.
         runs = ((handlers.get(topic), list(run)) for topic, run in groupby(members, attrgetter("topic")))
         yield deque(Piece(handler, chunk, ordered=True) for handler, run in runs for chunk in _chunks(run, handler))
@@ -53,6 +56,10 @@ def plan(messages: list[Message[Any]], handlers: Handlers, *, fifo: bool, concur
 
 
 def _chunks(messages: list[Message[Any]], handler: Handler | None, most: int = 1) -> Iterator[list[Message[Any]]]:
-    size = max(most, 1) if handler is not None and handler.is_plain else (handler.batch if handler else None) or 1
+    size = max(most, 1) if _is_plain(handler) else (handler.batch if handler else None) or 1
     for start in range(0, len(messages), size):
         yield messages[start : start + size]
+
+
+def _is_plain(handler: Handler | None) -> bool:
+    return handler is not None and handler.is_plain

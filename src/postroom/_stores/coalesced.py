@@ -38,7 +38,7 @@ class Coalescer:
         self._is_transient = is_transient
         self._waiting: deque[_Waiting] = deque()
         self._flusher: asyncio.Task[None] | None = None
-        self._slow: set[asyncio.Task[None]] = set()
+        self._slow: set[asyncio.Task[None] | None] = set()
 
     async def put(self, box: Box, drafts: Sequence[Draft]) -> list[Receipt]:
         loop = asyncio.get_running_loop()
@@ -46,24 +46,35 @@ class Coalescer:
             return await self._put(box, drafts)  # another loop's flusher cannot be waited for
         waiting = _Waiting(box, drafts, loop.create_future())
         self._waiting.append(waiting)
-        if self._flusher is None:
-            self._flusher = loop.create_task(self._flush())
+        self._start(loop)
         return await waiting.receipts
 
+    def _start(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._flusher is None and self._waiting and len(self._slow) < MOST_SLOW:
+            self._flusher = loop.create_task(self._flush())
+
     async def _flush(self) -> None:
+        loop, me = asyncio.get_running_loop(), asyncio.current_task()
         try:
-            while self._waiting:
-                if len(self._slow) == MOST_SLOW:
-                    await asyncio.wait(self._slow, return_when=asyncio.FIRST_COMPLETED)
-                put = asyncio.get_running_loop().create_task(self._together(self._take()))
-                self._slow.add(put)
-                put.add_done_callback(self._slow.discard)
-                await asyncio.wait([put], timeout=PATIENCE)
+            while self._waiting and self._flusher is me:
+                patience = loop.call_later(PATIENCE, self._go_on_without, me)
+                await self._together(self._take())
+                patience.cancel()
         finally:
+            self._slow.discard(me)
+            if self._flusher is me:
+                self._flusher = None
+                for left in self._waiting:  # only if the loop is closing under us
+                    left.receipts.cancel()
+                self._waiting.clear()
+            self._start(loop)
+
+    def _go_on_without(self, slow: asyncio.Task[None] | None) -> None:
+        """Whoever waits now, and whoever comes, need not wait for this one any longer."""
+        if self._flusher is slow:
+            self._slow.add(slow)
             self._flusher = None
-            for left in self._waiting:  # only if the loop is closing under us
-                left.receipts.cancel()
-            self._waiting.clear()
+            self._start(asyncio.get_running_loop())
 
     def _take(self) -> list[_Waiting]:
         """Those at the front that share a box, up to a fair size."""
