@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import functools
 import secrets
-from typing import Any
 from urllib.parse import urlsplit
 
 import psycopg

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, ClassVar, Self, TypedDict, TypeVar, Unpack
@@ -16,6 +16,7 @@ from postroom._faces.inbox import Inbox, SyncInbox
 from postroom._faces.options import BoxOptions, make_box
 from postroom._faces.outbox import Outbox, SyncOutbox
 from postroom._kernel.clock import Clock
+from postroom._kernel.decide import describe
 from postroom._kernel.observer import Event, Observer
 from postroom._kernel.policy import Box
 from postroom._kernel.program import Async, Program, Sync, call, verb
@@ -123,11 +124,6 @@ class RoomVerbs:
     def _has_schema(self) -> bool:
         return isinstance(self.store.store, Schema)
 
-    @verb
-    def close(self) -> Program[None]:
-        """Give back connections. Closing twice is fine."""
-        yield call(self.store.close)
-
 
 class Postroom(RoomVerbs, Async):
     """A database with boxes in it, and the workers that handle their messages, for async code."""
@@ -196,28 +192,40 @@ class Postroom(RoomVerbs, Async):
         for face in [face for face in self.boxes if len(face.handlers)][:1]:
             try:
                 await face.find(limit=1)
-            except SchemaError:
-                raise
-            except Exception:  # noqa: BLE001 - the store may come back: the workers wait for it
-                _log.exception("%s does not answer yet", self.store.name)
+            except Exception as error:
+                if isinstance(error, SchemaError) or not self.store.passes(error):
+                    raise  # a wrong password, say: to wait would not help
+                _log.warning("%s does not answer yet: %s", self.store.name, describe(error))
 
     async def stop(self) -> None:
         """Claim no more, let handlers end, give back the rest. The room can be started again."""
         await self._supervisor.stop()
 
-    def run(self) -> None:
-        """Start, and go on until SIGINT or SIGTERM; then stop and close. For a process of its own."""
+    def run(self, *, first: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Start, and go on until SIGINT or SIGTERM; then stop and close. For a process of its own.
+
+        `first` is awaited before the start, in the same event loop, to which pools belong.
+        """
         if not any(len(face.handlers) for face in self.boxes) and not self._supervisor.cleans_alone:
             raise ArgumentValueError("this room has no handlers: register one, or give it cleaning=Cleaning(), first")
-        asyncio.run(self._run_until_told())
+        asyncio.run(self._run_until_told(first))
 
-    async def _run_until_told(self) -> None:
+    async def _run_until_told(self, first: Callable[[], Awaitable[None]] | None) -> None:
+        if first is not None:
+            await first()
         told = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, told.set)
         async with self:
             await told.wait()
+
+    async def close(self) -> None:
+        """Stop, if it runs, and give back connections. Closing twice is fine."""
+        try:
+            await self.stop()
+        finally:
+            await self.store.close()
 
     def health(self) -> dict[str, BoxHealth]:
         """How each running box is doing, by kind and name."""
@@ -252,10 +260,7 @@ class Postroom(RoomVerbs, Async):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            await self.stop()
-        finally:
-            await self.close()
+        await self.close()
 
 
 class SyncPostroom(RoomVerbs, Sync):
@@ -270,6 +275,10 @@ class SyncPostroom(RoomVerbs, Sync):
     def outbox(self, name: str = "outbox", **options: Unpack[BoxOptions]) -> SyncOutbox:
         outbox: SyncOutbox = self._make("outbox", name, options, SyncOutbox)
         return outbox
+
+    def close(self) -> None:
+        """Give back connections. Closing twice is fine."""
+        self.store.close()
 
     def __enter__(self) -> Self:
         return self

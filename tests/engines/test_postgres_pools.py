@@ -208,7 +208,7 @@ class TestSubclasses:
         async with Pool(
             url,
             min_size=0,
-            max_size=2,
+            max_size=3,
             max_queries=100,
             max_inactive_connection_lifetime=0.0,
             connection_class=asyncpg.Connection,
@@ -221,3 +221,38 @@ class TestSubclasses:
             room = Postroom(url, pool=pool)
             assert (await room.outbox().enqueue("t", "x")).is_new
             await room.close()
+
+
+@pytest.mark.parametrize("size", [1, 2])
+async def test_a_pool_that_is_too_small_is_refused(size: int) -> None:
+    """A room would wait for ever: one connection listens, one settles, a handler has one."""
+    pool = psycopg_pool.AsyncConnectionPool(shared_database(), min_size=0, max_size=size, open=False)
+    with pytest.raises(ArgumentValueError, match="needs 3 or more"):
+        Postroom("postgresql://localhost/shop", pool=pool)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://user:se/cret@host/shop",
+        "postgresql://user:se#cret@host/shop",
+        "postgresql+psycopg://user:se@cret@host/shop",
+        "postgresql://user:secret@host:54x2/shop",
+    ],
+)
+def test_a_url_that_cannot_be_read_says_nothing_of_its_password(url: str) -> None:
+    with pytest.raises(ArgumentValueError, match="percent-encoded") as refused:
+        Postroom(url)
+    assert "cret" not in str(refused.value)
+
+
+async def test_closing_a_running_room_stops_it(caplog: pytest.LogCaptureFixture) -> None:
+    room = Postroom(shared_database())
+
+    @room.inbox("closing").handler("topic")
+    async def handle(_message: Message[Any]) -> None: ...
+
+    await room.start()
+    await room.close()
+    assert not room.is_running
+    assert [record for record in caplog.records if record.levelno > logging.INFO] == []

@@ -71,7 +71,13 @@ def planned(request: pytest.FixtureRequest, connection: sqlite3.Connection) -> s
 @pytest.mark.parametrize("name", sorted(HOT))
 def test_finds_rows_by_index(planned: sqlite3.Connection, name: str) -> None:
     text = SqliteEngine().statements[name]
-    parameters = dict.fromkeys(text.columns, 1) | {"ids": "[1]", "claims": '{"1": 1}', "topics": '["t"]', "groups": '["g"]', "seen": "[]"}
+    parameters = dict.fromkeys(text.columns, 1) | {
+        "ids": "[1]",
+        "claims": '{"1": 1}',
+        "topics": '["t"]',
+        "groups": '["g"]',
+        "seen": "[]",
+    }
     plan = [row[3] for row in planned.execute(f"EXPLAIN QUERY PLAN {text.named}", parameters)]
     steps = "\n".join(plan)
     for index in HOT[name]:

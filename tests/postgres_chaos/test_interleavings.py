@@ -147,6 +147,7 @@ async def test_crowds_of_three_in_random_orders(scene: Stage) -> None:
         world = await templates[state, on_dead].copy()
         possible = [made for make in PLAYS.values() if (made := make(world)) is not None]
         run = await scene.run(chance.sample(possible, 3), RandomSchedule(chance))
-        wrong = await complaints(world, run)
+        # Three may well deadlock, where callers choose the order of their locks; then PostgreSQL ends one of them.
+        wrong = [complaint for complaint in await complaints(world, run) if "deadlock" not in complaint]
         names = [actor.play.name for actor in run.actors]
         assert not wrong, f"number {number} of seed {seed}: {state}, {on_dead}, {names}, {run}: {'; '.join(wrong)}"

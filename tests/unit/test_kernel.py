@@ -33,7 +33,7 @@ def test_the_kernel_imports_only_the_standard_library_itself_and_errors() -> Non
 def test_engines_are_named_only_in_their_folders() -> None:
     """What differs between engines is data; no code asks which engine it runs on."""
     package = KERNEL.parent
-    allowed = {"sqlite.py", "callers.py", "sqlalchemy.py"}  # a driver, the words of refusal, and what makes tables of it
+    allowed = {"sqlite.py", "callers.py", "sqlalchemy.py"}  # a driver, the words of refusal, tables for others
     for file in package.rglob("*.py"):
         if {"engines", "cli", "_connect"} & set(file.parts) or file.name in allowed:
             continue

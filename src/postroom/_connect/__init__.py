@@ -72,7 +72,9 @@ def _given(url: Any) -> str:
     if url is None:
         url = os.environ.get(ENVIRONMENT)
         if not url:
-            raise ArgumentTypeError(f"no database: pass a URL such as sqlite:///shop.db, or set {ENVIRONMENT}")
+            raise ArgumentTypeError(
+                f"no database: pass a URL such as sqlite:///shop.db or postgresql://host/shop, or set {ENVIRONMENT}"
+            )
     if not isinstance(url, str):
         raise ArgumentTypeError(f"url must be a str, not {type(url).__name__}")
     return url
@@ -82,7 +84,9 @@ def _split(url: str) -> tuple[str, str]:
     scheme, separator, rest = url.partition("://")
     if not separator:
         # The text is not repeated: it may be a connection string with a password.
-        raise ArgumentValueError("this is not a URL: it should look like sqlite:///shop.db or memory://")
+        raise ArgumentValueError(
+            "this is not a URL: it should look like sqlite:///shop.db, postgresql://host/shop or memory://"
+        )
     return scheme, rest
 
 

@@ -33,6 +33,8 @@ SERVER_SETTINGS = {
 def open_postgres(scheme: str, rest: str, options: StoreOptions) -> Any:
     driver = _driver(scheme.partition("+")[2], options)
     place, settings = _settings(rest)
+    if options.pool is not None and place == "/":
+        place = "the given pool"
     pool = _pool(driver, settings, options)
     engine = PostgresEngine(
         options.prefix,
@@ -48,10 +50,16 @@ def open_postgres(scheme: str, rest: str, options: StoreOptions) -> Any:
         wires=(AsyncpgWire(), PsycopgWire()) if is_async else (SyncPsycopgWire(),),
         clock=options.clock,
         explicit=settings.pgbouncer,
-        handlers=None if options.pool is not None else settings.size - FOR_HANDLERS,
+        handlers=_most_handlers(options.pool, settings),
     )
     store: Any = SqlStore if is_async else SyncSqlStore
     return store(made, deploy_schema=options.deploy_schema)
+
+
+def _most_handlers(pool: Any, settings: PoolSettings) -> int | None:
+    """How many handlers may have a transaction at once, so that verbs find a connection too."""
+    size = settings.size if pool is None else _size_of(pool)
+    return None if size is None else size - FOR_HANDLERS
 
 
 def _driver(asked: str, options: StoreOptions) -> str:
@@ -69,7 +77,7 @@ def _settings(rest: str) -> tuple[str, PoolSettings]:
     parameters = dict(parse_qsl(query, keep_blank_values=True))
     pgbouncer = _flag("pgbouncer", parameters.pop("pgbouncer", "false"))
     size = _size(parameters.pop("pool_size", str(POOL_SIZE)))
-    hosts = path.partition("/")[0].rpartition("@")[2]
+    hosts = _hosts(path)
     place = f"{hosts or parameters.get('host', '')}/{path.partition('/')[2]}"
     url = f"postgresql://{path}" + (f"?{urlencode(parameters)}" if parameters else "")
     return place, PoolSettings(
@@ -79,6 +87,24 @@ def _settings(rest: str) -> tuple[str, PoolSettings]:
         several_hosts="," in hosts and "target_session_attrs" not in parameters,
         server_settings={} if pgbouncer else SERVER_SETTINGS,
     )
+
+
+def _hosts(path: str) -> str:
+    """The hosts and ports, checked here: a driver's complaint might quote a piece of a password."""
+    before, _, database = path.partition("/")
+    hosts = before.rpartition("@")[2]
+    ports = [host.rpartition(":")[2] for host in hosts.split(",") if ":" in host and not host.endswith("]")]
+    if (
+        "@" in database
+        or "#" in path
+        or before.count("@") > 1
+        or not all(port.isdecimal() or not port for port in ports)
+    ):
+        raise ArgumentValueError(
+            "this URL cannot be read: it should look like postgresql://user:password@host:5432/database. A password "
+            "with / # @ ? or : in it must be percent-encoded (urllib.parse.quote), or come from PGPASSWORD"
+        )
+    return hosts
 
 
 def _flag(name: str, value: str) -> bool:
@@ -110,7 +136,24 @@ def _pool(driver: str, settings: PoolSettings, options: StoreOptions) -> Pool:
     if make is None:
         known = ", ".join(kind for kind, colour in kinds if colour == options.colour)
         raise ArgumentTypeError(f"pool is a {names[0]}; {options.colour} code takes one of: {known}")
+    most = _size_of(given)
+    if options.colour == "async" and most is not None and most <= FOR_HANDLERS:
+        raise ArgumentValueError(
+            f"this pool has at most {most} connections: a room needs {FOR_HANDLERS + 1} or more, since one listens, "
+            "one settles, and a transactional handler has one for itself"
+        )
     return make()
+
+
+def _size_of(pool: Any) -> int | None:
+    """How many connections a user's pool may have; None where it does not say, or has no limit."""
+    if hasattr(pool, "get_max_size"):
+        return int(pool.get_max_size())
+    size = getattr(pool, "max_size", None)
+    below: Any = getattr(pool, "pool", None)
+    if size is None and hasattr(below, "size") and getattr(below, "_max_overflow", -1) >= 0:
+        size = below.size() + below._max_overflow  # noqa: SLF001 - SQLAlchemy does not tell otherwise
+    return int(size) if size else None
 
 
 def _wire(engine: Any, colour: str) -> Any:

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from postroom._faces.check import error_text
 from postroom._faces.handlers import Handler, Handlers
-from postroom._kernel.decide import Outcome, decide
+from postroom._kernel.decide import Outcome, decide, describe
 from postroom._kernel.ids import OwnerToken
 from postroom._kernel.message import Claim, Lease, Message
 from postroom._kernel.observer import Event
@@ -138,7 +138,14 @@ class Pump:
             if self._draining:
                 raise
             self.last_error = type(error).__name__
-            _log.exception("%s the store failed; trying again in %.1f s", self._where, self._rest)
+            passes = self._store.passes(error)  # an outage needs no traceback; a fault of ours, or of a plan, does
+            _log.error(
+                "%s the store failed (%s); trying again in %.1f s",
+                self._where,
+                describe(error),
+                self._rest,
+                exc_info=None if passes else error,
+            )
             await self._take_a_rest()
             return
         self.last_error, self._rest = None, TROUBLE[0]

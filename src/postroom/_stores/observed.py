@@ -69,12 +69,13 @@ class ObservedVerbs:
             except Exception as error:
                 retry += 1
                 mine = step.kwargs.get("tx") is None  # half of a caller's transaction cannot be repeated
-                if retry > self._retry.max_retries or not (mine and self._passes(error)):
+                if retry > self._retry.max_retries or not (mine and self.passes(error)):
                     raise
                 _log.info("%s is busy (%s); trying again", self.name, type(error).__name__)
             yield call(self._sleep, self._retry.delay(retry))
 
-    def _passes(self, error: Exception) -> bool:
+    def passes(self, error: Exception) -> bool:
+        """Whether an error passes by itself, as far as the store can tell."""
         return isinstance(self.store, Transient) and self.store.is_transient(error)
 
     def tell(self, event: Event) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from enum import StrEnum
 from typing import Annotated, Any
@@ -36,9 +35,7 @@ def run(
     set_up_logging(log_level)
     if not any(len(face.handlers) for face in loaded.boxes):
         raise ArgumentValueError(f"{room} has no handlers: there is nothing to run")
-    asyncio.run(prepare(loaded, migrate=migrate))
-    tell(room, loaded, json=json)
-    loaded.run()
+    loaded.run(first=lambda: prepare(loaded, room, migrate=migrate, json=json))
 
 
 def set_up_logging(level: LogLevel) -> None:
@@ -47,12 +44,13 @@ def set_up_logging(level: LogLevel) -> None:
     logging.getLogger("aiosqlite").setLevel(logging.INFO)  # for debugging it logs parameters, and so payloads
 
 
-async def prepare(room: Postroom, *, migrate: bool) -> None:
+async def prepare(room: Postroom, path: str, *, migrate: bool, json: bool) -> None:
     """What is wrong with the database is told now: later, a worker would try again and again."""
     if migrate:
         await room.migrate()
     for face in room.boxes[:1]:
         await face.find(limit=1)
+    tell(path, room, json=json)
 
 
 def tell(path: str, room: Postroom, *, json: bool) -> None:

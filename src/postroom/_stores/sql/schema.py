@@ -29,7 +29,7 @@ class SchemaPrograms:
         version = yield from self.version()
         if version == 0:
             raise SchemaMissing(
-                f"this database has no {self.engine.prefix}* tables: call migrate() on the room once, "
+                f"this database has no {self.engine.tables}: call migrate() on the room once, "
                 "or run `postroom migrate`, or open it with deploy_schema=True"
             )
         if version < self.newest:

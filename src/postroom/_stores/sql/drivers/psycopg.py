@@ -121,8 +121,11 @@ class PsycopgPoolVerbs:
     @verb
     def acquire(self) -> Program[Lease]:
         if self._theirs is None and self._place != self._where():
+            # The first connection is made without the pool, which would not say what is wrong, and would take its time.
+            lease = yield from self._extra()
             self._pool, self._place = self._make(), self._where()
             yield call(self._pool.open)
+            return lease
         try:
             connection = yield call(self._pool.getconn)
         except import_pool().PoolTimeout:

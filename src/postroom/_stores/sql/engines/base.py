@@ -25,6 +25,10 @@ class Engine(Protocol):
     @property
     def migrations(self) -> tuple[Migration, ...]: ...
     @property
+    def tables(self) -> str:
+        """What our tables are called, in words."""
+
+    @property
     def queue(self) -> QueuePrograms:
         """The programs of the work queue, as they are best here."""
 

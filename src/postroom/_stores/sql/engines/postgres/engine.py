@@ -29,6 +29,7 @@ class PostgresEngine:
         the connection's search_path."""
         self.prefix = prefix
         self.schema = check_schema(schema)
+        self.tables = f"{prefix}* tables" + (f" in schema {schema}" if schema else "")
         self.channel = f"{schema}.{prefix}wake"[:_LONGEST_NAME] if schema else f"{prefix}wake"
         self.notifies = notifies
         self._now = ":now::timestamptz" if own_clock else "statement_timestamp()"

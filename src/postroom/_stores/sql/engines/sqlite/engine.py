@@ -26,6 +26,7 @@ class SqliteEngine:
 
     def __init__(self, prefix: str = DEFAULT_PREFIX) -> None:
         self.prefix = prefix
+        self.tables = f"{prefix}* tables"
         self.rename = with_prefix(prefix)
         self.statements = load(FOLDER, self.rename)
         self.migrations = load_migrations(FOLDER, self.rename)
