@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from postroom._kernel.program import Async, Program, Sync, call, verb
 
-BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 """Our programs count on seeing, with each statement, what others have committed; a database's default may differ."""
 HEARTBEAT = 30.0
 """Seconds of silence after which a listening connection is asked whether it lives."""
