@@ -90,10 +90,10 @@ FULL = Plan(
 QUICK = Plan(
     name="quick",
     turns=Turns(rounds=2, turns=1),
-    share=0.4,
+    share=0.3,
     batches=(10, 100, 500),
     pairs=(Turns(rounds=1, turns=1), (RAW, POSTROOM, PGQUEUER)),
-    latencies=(1, 30),
+    latencies=(1, 25),
     groups=(1, 100, 10_000),
     ordered=(10_000, 3_000),
     levels=(10**4, 10**5),

@@ -157,7 +157,10 @@ class FollowingShelf(Shelf):
         """Whether some message must not be claimed any more: a claim buries it where it happens to look first."""
         return any(
             cause_of_death(
-                box, deliveries=entry.deliveries, expires=entry.expires and to_microseconds(entry.expires), now=now
+                box,
+                deliveries=entry.deliveries,
+                expires=None if entry.expires is None else to_microseconds(entry.expires),
+                now=now,
             )
             for entry in self.entries.values()
             if entry.state in {State.WAITING, State.CLAIMED}

@@ -38,4 +38,3 @@ def database(server: PostgresServer) -> str:
     name = f"chaos_{secrets.token_hex(4)}"
     prepare(server.create_database(name))
     return name
-

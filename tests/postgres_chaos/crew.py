@@ -152,9 +152,11 @@ def let_finish(url: str, crew: Crew) -> None:
 
 def leftovers(url: str) -> str:
     """What is still in the queue, for whoever must find out why."""
-    columns = "box, group_id, id, state, available_at, statement_timestamp() AS now, owner, fence, attempt, deliveries, last_error"
+    columns = "box, group_id, id, state, available_at, statement_timestamp() AS now, owner, fence, attempt, last_error"
     with psycopg.connect(url, autocommit=True) as connection:
-        rows = connection.execute(f"SELECT {columns} FROM postroom_queue ORDER BY box, group_id, id LIMIT 30").fetchall()
+        rows = connection.execute(
+            f"SELECT {columns} FROM postroom_queue ORDER BY box, group_id, id LIMIT 30"
+        ).fetchall()
         nudges = connection.execute("SELECT * FROM postroom_nudge LIMIT 30").fetchall()
     return "\n".join(map(str, [*rows, *nudges]))
 

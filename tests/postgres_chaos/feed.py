@@ -81,4 +81,3 @@ async def finish_round(url: str, feed: Feed, *boxes: str) -> None:
         await box.enqueue_many([message(line, feed.length) for line in range(LINES)])
     await room.close()
     feed.length += 1
-

@@ -97,4 +97,3 @@ async def test_promises_hold_when_connections_are_cut(
                     await asyncio.to_thread(proxy.cut)
             await check_promises(url, crew, feed)
             crew.stop()
-

@@ -196,9 +196,7 @@ class Crowd:
 
 
 @each_driver
-async def test_a_crowded_server_is_told_and_then_used_again(
-    server: PostgresServer, database: str, driver: str
-) -> None:
+async def test_a_crowded_server_is_told_and_then_used_again(server: PostgresServer, database: str, driver: str) -> None:
     server.stop()
     server.settings = {"max_connections": "8", "superuser_reserved_connections": "0", "max_wal_senders": "0"}
     server.start()

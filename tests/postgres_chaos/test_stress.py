@@ -56,7 +56,9 @@ async def test_no_message_is_claimed_twice(tmp_path: Path, driver: str) -> None:
         box = open_box(room, Options(url, ""), "plain")
         for start in range(0, count // 2, 1000):
             await box.enqueue_many([message(start + number, 0) for number in range(1000)])
-        with crew_on(with_driver(f"{url}?pool_size=4", driver), tmp_path, PROCESSES, workers=WORKERS, boxes=("plain",)) as crew:
+        with crew_on(
+            with_driver(f"{url}?pool_size=4", driver), tmp_path, PROCESSES, workers=WORKERS, boxes=("plain",)
+        ) as crew:
             for start in range(count // 2, count, 100):  # and while they work
                 await box.enqueue_many([message(start + number, 0) for number in range(100)])
             await asyncio.to_thread(let_finish, url, crew)
@@ -114,7 +116,10 @@ async def test_groups_keep_their_order(tmp_path: Path, groups: int, length: int)
     async with Postroom(url) as room:
         box = open_box(room, Options(url, "", **options), "exact")
         producers = [Producer(url, box, range(n, groups, 4), seed=n) for n in range(4)]
-        with crew_on(f"{url}?pool_size=4", tmp_path, PROCESSES, workers=WORKERS, **options) as crew, watch(url) as held_twice:
+        with (
+            crew_on(f"{url}?pool_size=4", tmp_path, PROCESSES, workers=WORKERS, **options) as crew,
+            watch(url) as held_twice,
+        ):
             await asyncio.gather(*(producer.put(length * CHAOS) for producer in producers))
             await asyncio.to_thread(let_finish, url, crew)
             crew.stop()
