@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check unit requirements bench bench-postgres clean
+.PHONY: help demo test check unit requirements chaos bench bench-postgres clean
 
 help: ## Show what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -30,6 +30,9 @@ check: $(READY) ## Style, types and the direction of imports
 
 unit: $(READY) ## All tests
 	$(BIN)/pytest --numprocesses auto --quiet
+
+chaos: $(READY) ## Killed workers and servers, cut connections, failover and every order of statements, on PostgreSQL: some minutes
+	POSTROOM_CHAOS=1 $(BIN)/pytest tests/postgres_chaos --quiet
 
 requirements: $(READY) ## Whether each requirement of the built areas is proven; rewrites docs/requirements.md
 	$(BIN)/python tools/requirements.py
