@@ -44,6 +44,8 @@ class Lease:
     """Whether it was not in autocommit mode, and must not be when it goes back."""
     extra: bool = False
     """Whether it is none of the pool's, and ends with this use."""
+    pool: Any = None
+    """Whose it is, where that may change."""
     transaction: Any = None
 
 

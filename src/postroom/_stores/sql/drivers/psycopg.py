@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -117,23 +118,28 @@ class PsycopgPoolVerbs:
         self._theirs = pool
         self._pool: Any = pool
         self._place: Any = None
+        self._making = threading.Lock()
 
     @verb
     def acquire(self) -> Program[Lease]:
-        if self._theirs is None and self._place != self._where():
+        if self._theirs is None and self._makes_pool():
             # The first connection is made without the pool, which would not say what is wrong, and would take its time.
-            lease = yield from self._extra()
-            self._pool, self._place = self._make(), self._where()
-            yield call(self._pool.open)
-            return lease
+            try:
+                return (yield from self._extra())
+            except BaseException:
+                self._place = None  # the next one begins again
+                raise
+        pool = self._pool
+        if self._theirs is None:
+            yield call(pool.open)  # does nothing where it is open
         try:
-            connection = yield call(self._pool.getconn)
+            connection = yield call(pool.getconn)
         except import_pool().PoolTimeout:
             if self._theirs is not None or not self._pool.get_stats().get("connections_errors"):
                 raise  # all are in use
             # The pool could not connect, and does not say why; or it waits longer than the server was away.
             return (yield from self._extra())
-        lease = Lease(connection, connection, restore=not connection.autocommit)
+        lease = Lease(connection, connection, restore=not connection.autocommit, pool=pool)
         if lease.restore:
             yield call(connection.set_autocommit, True)
         return lease
@@ -145,9 +151,9 @@ class PsycopgPoolVerbs:
         elif lease.restore:
             yield call(lease.connection.set_autocommit, False)
         if not lease.extra:
-            yield call(self._pool.putconn, lease.connection)
-        if broken and self._theirs is None:
-            yield call(self._pool.check)  # where one is lost, the idle ones may be too
+            yield call(lease.pool.putconn, lease.connection)
+        if broken and self._theirs is None and not lease.extra:
+            yield call(lease.pool.check)  # where one is lost, the idle ones may be too
 
     @verb
     def begin(self, lease: Lease) -> Program[None]:
@@ -160,6 +166,14 @@ class PsycopgPoolVerbs:
     @verb
     def rollback(self, lease: Lease) -> Program[None]:
         yield call(self.wire.execute, lease.connection, "ROLLBACK")
+
+    def _makes_pool(self) -> bool:
+        """Whether the caller is the first here, and has made the pool."""
+        with self._making:
+            is_first: bool = self._place != self._where()
+            if is_first:
+                self._pool, self._place = self._make(), self._where()
+            return is_first
 
     def _extra(self) -> Program[Lease]:
         """A connection beside the pool, or the error that keeps us from having one."""
