@@ -91,6 +91,8 @@ class Features:
     """Writes can join the caller's transaction."""
     fifo: bool = True
     collapse: bool = True
+    concurrent: bool = False
+    """Writers work side by side: a worker need not wait for one turn before the next."""
     notify: bool = False
     """It is a `Waker`: workers need not wait for the next poll."""
 

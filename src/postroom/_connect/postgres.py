@@ -23,6 +23,7 @@ POOL_SIZE = 10
 # index is the right way in any case; and none is so long that compiling it would pay.
 SERVER_SETTINGS = {
     "application_name": "postroom",
+    "enable_bitmapscan": "off",
     "enable_seqscan": "off",
     "jit": "off",
     "timezone": "UTC",

@@ -8,6 +8,7 @@ import math
 from collections import Counter, deque
 from collections.abc import Iterable
 from contextlib import suppress
+from itertools import chain
 from typing import Any
 from uuid import UUID
 
@@ -28,6 +29,8 @@ _log = logging.getLogger("postroom")
 
 SLICE = 0.005
 """Seconds that handlers which never wait may keep the loop to themselves."""
+TURNS = 2
+"""Turns that may be under way together, where the store can: it does one while we read what the other has brought."""
 STUBBORN = 5.0
 """Seconds that a cancelled handler may take to end."""
 TROUBLE = (0.1, 5.0)
@@ -49,6 +52,9 @@ class Pump:
         self._in_hand: dict[int, Message[Any]] = {}
         self._lines: deque[Line] = deque()
         self._outcomes: list[Settlement] = []
+        self._on_their_way: list[list[Settlement]] = []
+        """What the turns under way are handing in."""
+        self._claims_under_way = 0
         self._handling: set[int] = set()
         """What handlers have at this moment."""
         self._busy: Counter[Handler | None] = Counter()
@@ -61,8 +67,12 @@ class Pump:
         self.last_error: str | None = None
         """What the store raised last, if its last turn failed."""
         self._may_claim_at = 0.0
+        self._hints = 0
+        self._plenty = False
+        """Whether the last claim came back full: then the next need not wait for the one that is under way."""
         self._pause = box.work.idle[0].total_seconds()
         self._rest = TROUBLE[0]
+        self._rests_until = 0.0
 
     # -- the turn ------------------------------------------------------------------------------------------------
 
@@ -70,13 +80,13 @@ class Pump:
         """Until `stop`; then until nothing is in hand."""
         await self.release_all()  # where an earlier run has failed
         self._executor.closing = False
-        tasks = [asyncio.create_task(self._work()) for _ in range(self.box.work.concurrency)]
+        count = TURNS if self._store.features.concurrent else 1
+        turns = [asyncio.create_task(self._take_turns()) for _ in range(count)]
+        tasks = [*turns, *(asyncio.create_task(self._work()) for _ in range(self.box.work.concurrency))]
         if self.box.work.renew:
             tasks.append(asyncio.create_task(self._keep_leases()))
         try:
-            while not (self._stopping and not self._in_hand):
-                await self._wait_for_a_turn()
-                await self._turn()
+            await asyncio.gather(*turns)
         finally:
             self._executor.closing = True
             for task in tasks:
@@ -99,61 +109,70 @@ class Pump:
         return len(self._in_hand)
 
     def wake(self) -> None:
-        """A hint: there may be something to claim."""
+        """A hint: there may be something to claim. One that is under way may have been too early for it."""
+        self._hints += 1
         self._may_claim_at = 0.0
         self._turn_is_due.set()
 
-    def _asks_for(self) -> int:
-        """How many messages to claim now: none, or half of what fits."""
-        due = asyncio.get_running_loop().time() >= self._may_claim_at
-        return self.box.work.batch_size if due and self._has_room() else 0
+    async def _take_turns(self) -> None:
+        while not (self._stopping and not self._in_hand):
+            if self._is_turn_due():
+                await self._turn()
+                self._turn_is_due.set()  # the end of one may be what another waits for
+            else:
+                await self._wait_for_a_turn()
 
-    def _has_room(self) -> bool:
-        """For another claim, beside what stays in hand when the outcomes are settled."""
-        left = len(self._in_hand) - len(self._outcomes)
-        return not self._stopping and left + self.box.work.batch_size <= self._most
+    def _is_turn_due(self) -> bool:
+        """Outcomes are handed in together, by one turn at a time; another joins it only for a batch of messages."""
+        if _now() < self._rests_until:
+            return False
+        return bool(self._asks_for() or (self._outcomes and not any(self._on_their_way)))
 
     async def _wait_for_a_turn(self) -> None:
-        if self._outcomes or self._asks_for():
-            return
         self._turn_is_due.clear()
-        pause: float | None = None
-        if self._has_room():
-            pause = max(self._may_claim_at - asyncio.get_running_loop().time(), 0)
-            pause = None if pause == math.inf else pause
+        at = self._may_claim_at if self._has_room() else math.inf
+        if _now() < self._rests_until:
+            at = self._rests_until
         with suppress(TimeoutError):
-            async with asyncio.timeout(pause):
+            async with asyncio.timeout_at(None if at == math.inf else at):
                 await self._turn_is_due.wait()
 
+    def _asks_for(self) -> int:
+        """How many messages to claim now: none, or half of what fits."""
+        return self.box.work.batch_size if _now() >= self._may_claim_at and self._has_room() else 0
+
+    def _has_room(self) -> bool:
+        """For another claim, beside what those under way may bring, and what stays when all outcomes are settled."""
+        if self._stopping or (self._claims_under_way and not self._plenty):
+            return False
+        left = len(self._in_hand) - len(self._outcomes) - sum(map(len, self._on_their_way))
+        return left + (self._claims_under_way + 1) * self.box.work.batch_size <= self._most
+
     async def _turn(self) -> None:
-        outcomes = self._outcomes[:]  # they stay until the store has them: a turn may fail, or be cancelled
-        limit = self._asks_for()
-        if not outcomes and not limit:
-            return
-        if limit:
-            self._may_claim_at = math.inf  # a wake-up during this claim brings it forward: the claim may be too early
+        limit, hints = self._asks_for(), self._hints
+        outcomes: list[Settlement] = []
+        if not (self.box.order.fifo and any(self._on_their_way)):  # a line's outcomes must not overtake each other
+            outcomes, self._outcomes = self._outcomes, outcomes
+        self._on_their_way.append(outcomes)
+        self._claims_under_way += limit > 0
         try:
             settled, messages = await self._exchange(outcomes, limit)
-        except Exception as error:
-            if self._draining:
+        except BaseException as error:
+            self._outcomes[:0] = outcomes  # a turn may fail, or be cancelled: the next one hands them in
+            if self._draining or not isinstance(error, Exception):
                 raise
-            self.last_error = type(error).__name__
-            passes = self._store.passes(error)  # an outage needs no traceback; a fault of ours, or of a plan, does
-            _log.error(
-                "%s the store failed (%s); trying again in %.1f s",
-                self._where,
-                describe(error),
-                self._rest,
-                exc_info=None if passes else error,
-            )
-            await self._take_a_rest()
+            self._take_a_rest(error)
             return
-        self.last_error, self._rest = None, TROUBLE[0]
-        del self._outcomes[: len(outcomes)]
+        finally:
+            self._on_their_way.remove(outcomes)
+            self._claims_under_way -= limit > 0
+        self.last_error, self._rest, self._rests_until = None, TROUBLE[0], 0.0
         for settlement, kept in zip(outcomes, settled, strict=True):
             self._forget(settlement.target, kept=kept)  # type: ignore[arg-type]
         if limit:
-            self._receive(messages, limit)
+            pause = self._receive(messages, limit)
+            if self._hints == hints:
+                self._may_claim_at = _now() + pause
 
     async def _exchange(self, outcomes: list[Settlement], limit: int) -> tuple[list[bool], list[Message[Any]]]:
         if not limit:
@@ -161,27 +180,33 @@ class Pump:
         ask = Ask(self.owner, self.box.work.lease, limit, self._topics)
         return await self._store.turn(self.box, outcomes, ask)
 
-    async def _take_a_rest(self) -> None:
+    def _take_a_rest(self, error: Exception) -> None:
         """After an error of the store: longer each time, and cut short only by `stop`."""
-        self._may_claim_at, was_stopping = 0.0, self._stopping
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._rest):
-                while self._stopping == was_stopping:
-                    self._turn_is_due.clear()
-                    await self._turn_is_due.wait()
+        if _now() < self._rests_until:
+            return  # the other turn has told it
+        self.last_error = type(error).__name__
+        passes = self._store.passes(error)  # an outage needs no traceback; a fault of ours, or of a plan, does
+        _log.error(
+            "%s the store failed (%s); trying again in %.1f s",
+            self._where,
+            describe(error),
+            self._rest,
+            exc_info=None if passes else error,
+        )
+        self._rests_until = _now() + self._rest
         self._rest = min(self._rest * 2, TROUBLE[1])
 
-    def _receive(self, messages: list[Message[Any]], limit: int) -> None:
+    def _receive(self, messages: list[Message[Any]], limit: int) -> float:
+        """Answers in how many seconds to claim again."""
         shortest, longest = (delta.total_seconds() for delta in self.box.work.idle)
+        self._plenty = len(messages) == limit
         if not messages:
-            if self._draining:  # what is in hand may free a group, or be ready again
-                self._stopping = not self._in_hand
-            else:
-                self._claim_in(self._pause)
-                self._pause = min(self._pause * 2, longest)
-            return
+            if self._draining:  # what is in hand, or on its way here, may free a group, or be ready again
+                self._stopping = not self._in_hand and not self._claims_under_way
+                return math.inf
+            pause, self._pause = self._pause, min(self._pause * 2, longest)
+            return pause
         self._pause = shortest
-        self._claim_in(0 if self._draining or len(messages) == limit else shortest)
         self.handled += len(messages)
         held = [message.under(Lease()) for message in messages]
         for message in held:
@@ -193,9 +218,7 @@ class Pump:
         self._work_is_here.set()
         if self._stopping:
             self.stop()  # told while the claim was under way
-
-    def _claim_in(self, seconds: float) -> None:
-        self._may_claim_at = min(self._may_claim_at, asyncio.get_running_loop().time() + seconds)
+        return 0 if self._draining or self._plenty else shortest
 
     def _forget(self, claim: Claim, *, kept: bool) -> None:
         message = self._in_hand.get(claim.id)
@@ -248,7 +271,7 @@ class Pump:
         for piece in line:
             self._give_back(piece.messages)
         if self.box.order.fifo:
-            self._may_claim_at = 0.0  # the group is free once this is settled
+            self.wake()  # the group is free once this is settled
         self._turn_is_due.set()
 
     async def _do(self, piece: Piece) -> bool:
@@ -331,7 +354,7 @@ class Pump:
     def _hand_in(self, settlement: Settlement) -> None:
         self._outcomes.append(settlement)
         if settlement.verdict in {"retry", "release"} and not settlement.delay:
-            self._may_claim_at = 0.0  # it is ready again at once
+            self.wake()  # it is ready again at once
         self._turn_is_due.set()
 
     def _give_back(self, messages: Iterable[Message[Any]]) -> None:
@@ -410,13 +433,14 @@ class Pump:
 
     def _is_settled(self, id_: int) -> bool:
         """Its outcome is on its way: that the claim no longer holds is as it should be."""
-        return any(settlement.target.id == id_ for settlement in self._outcomes)  # type: ignore[union-attr]
+        leaving = chain(self._outcomes, *self._on_their_way)
+        return any(settlement.target.id == id_ for settlement in leaving)  # type: ignore[union-attr]
 
     # -- the end -------------------------------------------------------------------------------------------------
 
     def stop(self) -> None:
         """Claim no more; give back what was not begun. `run` ends when the rest is done."""
-        self._stopping = True
+        self._stopping, self._rests_until = True, 0.0
         while self._lines:
             for piece in self._lines.popleft():
                 self._give_back(piece.messages)
@@ -430,6 +454,10 @@ class Pump:
         outcomes, self._outcomes, self._in_hand = self._outcomes, [], {}
         if outcomes:
             await self._store.settle(self.box, outcomes)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def _why(error: Exception) -> str:

@@ -57,6 +57,16 @@ class Member(NamedTuple):
         return rows.STATES[self.code]
 
 
+class Read(NamedTuple):
+    """What was read of some lines: it ends when there are enough rows, whether or not they can be taken."""
+
+    lines: dict[str, list[Member]]
+    cut: str | None
+    """The group at which the reading ended: there may be more of it."""
+    unread: frozenset[str]
+    """The groups to which it did not come. Those that another claim is at are none of them."""
+
+
 class Doomed(NamedTuple):
     """What must not be claimed again, and why."""
 
@@ -76,6 +86,8 @@ class Picked(NamedTuple):
     """Groups → ids from the front of their lines."""
     asleep: list[tuple[int, int]]
     """Hints that must wait, each with the id of somebody ahead, who will wake them."""
+    unread: set[int]
+    """Hints whose lines have not been read far enough: they are for the next look."""
     doomed: Doomed | None
     """The first that must not be claimed: it is buried, and the look repeated."""
 
@@ -87,16 +99,28 @@ class Look:
         self._box, self._ask, self._now = box, ask, now
         self._held = dict(held)
         self._room = room
-        self._picked = Picked([], {}, [], None)
+        self._picked = Picked([], {}, [], set(), None)
 
-    def pick(self, hints: Sequence[Hint], lines: dict[str, list[Member]]) -> Picked:
+    def pick(self, hints: Sequence[Hint], read: Read) -> Picked:
+        unread = set(read.unread)
         for hint in hints:
             if self._room == 0:
                 break
-            doomed = self._alone(hint) if hint.group is None else self._in_line(hint, hint.group, lines)
+            if hint.group is None:
+                doomed = self._alone(hint)
+            elif hint.group in unread or self._wants_more(hint.group, read):
+                unread.add(hint.group)
+                self._picked.unread.add(hint.id)
+                continue
+            else:
+                doomed = self._in_line(hint, hint.group, read.lines)
             if doomed is not None:
                 return self._picked._replace(doomed=doomed)
         return self._picked
+
+    def _wants_more(self, group: str, read: Read) -> bool:
+        """Whether those before it have left room for more of it than was read."""
+        return group == read.cut and group not in self._held and self._room > len(read.lines[group])
 
     def _alone(self, hint: Hint) -> Doomed | None:
         if cause := self._cause(hint):
@@ -152,15 +176,21 @@ class LinePrograms:
         )
         return [Hint(*row) for row in found]
 
-    def read(self, box: Box, ask: Ask, groups: list[str], limit: int) -> Program[dict[str, list[Member]]]:
-        """The lines of these groups from their fronts, about as far as `limit` messages need."""
+    def read(self, box: Box, ask: Ask, groups: list[str], limit: int) -> Program[Read]:
+        """The lines of these groups from their fronts, as far as `limit` messages need if all of them can be taken."""
         lines: dict[str, list[Member]] = {}
-        if groups:
-            asked = {"box": box.key, "groups": self._engine.array(groups), "limit": limit}
-            # A topic costs a look at the message: it is not read where nobody asks for it.
-            for row in (yield Statement("lines", {**asked, "topical": ask.topics is not None})):
-                lines.setdefault(row[0], []).append(Member(*row))
-        return lines
+        if not groups:
+            return Read(lines, None, frozenset())
+        asked = {"box": box.key, "groups": self._engine.array(groups), "limit": limit}
+        # A topic costs a look at the message: it is not read where nobody asks for it.
+        found = yield Statement("lines", {**asked, "topical": ask.topics is not None})
+        for row in found:
+            lines.setdefault(row[0], []).append(Member(*row))
+        if len(found) != limit:  # all of them: where an engine has no limit for lines together, there may be more
+            return Read(lines, None, frozenset())
+        last: str = found[-1][0]
+        unread = frozenset(groups[groups.index(last) + 1 :]) - lines.keys()
+        return Read(lines, last if len(lines) > 1 else None, unread)
 
     def let_sleep(self, asleep: list[tuple[int, int]]) -> Program[None]:
         """Hints that must wait, each for somebody ahead."""

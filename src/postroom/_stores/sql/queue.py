@@ -365,7 +365,6 @@ class QueuePrograms:
             if not hints[0].is_current:
                 raise refuse("it claims from FIFO lines by an old snapshot: use isolation level READ COMMITTED")
             now = hints[0].now
-            seen += [hint.id for hint in hints]
             groups = list(dict.fromkeys(hint.group for hint in hints if hint.group and hint.group not in held))
             read = yield from self.lines.read(box, ask, groups, room)
             picked = Look(box, ask, now, held, room).pick(hints, read)
@@ -374,6 +373,7 @@ class QueuePrograms:
             messages = yield from self._take_picked(box, ask, picked, now)
             taken += messages
             held |= {message.group: message.id for message in messages if message.group is not None}
+            seen += [hint.id for hint in hints if hint.id not in picked.unread]
             yield from self.lines.let_sleep(picked.asleep)
             look = max(look, min(2 * look, LONGEST_LOOK))
         return taken, []

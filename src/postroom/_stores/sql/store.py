@@ -41,7 +41,13 @@ class SqlVerbs:
 
     def __init__(self, driver: Driver, *, deploy_schema: bool = False, durable: bool = True) -> None:
         self.name = driver.name
-        self.features = Features(durable=durable, transactional=durable, notify=self._hears and driver.engine.notifies)
+        engine = driver.engine
+        self.features = Features(
+            durable=durable,
+            transactional=durable,
+            concurrent=engine.concurrent,
+            notify=self._hears and engine.notifies,
+        )
         self._driver = driver
         self._deploy_schema = deploy_schema
         self._schema_is_fine = False

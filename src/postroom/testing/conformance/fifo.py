@@ -432,6 +432,38 @@ class FifoConformance(Suite):
         await elapse(LEASE)
         assert names(await box.claim(owner=BOB)) == ["1", "2"]
 
+    # -- groups that have nothing to give --------------------------------------------------------------------------
+
+    @pytest.mark.req("C-46")
+    async def test_a_held_group_does_not_hide_the_next(self, open_box: OpenBox, elapse: Elapse) -> None:
+        box = open_box(fifo=True)
+        await box.put(member("1"))
+        await box.claim(1)
+        for later in (member("2"), member("3"), member("4", "h")):
+            await elapse(1)
+            await box.put(later)
+        await elapse(1)
+        assert names(await box.claim(1, owner=BOB)) == ["4"]
+
+    @pytest.mark.req("C-46")
+    async def test_a_group_that_stops_at_another_topic_does_not_hide_the_next(self, open_box: OpenBox) -> None:
+        box = open_box(fifo=True)
+        await box.put(member("1"), member("2", topic="other"), member("3", "h"))
+        assert names(await box.claim(2, topics={"order"})) == ["1", "3"]
+
+    @pytest.mark.req("C-46")
+    async def test_a_group_that_stops_at_a_backoff_does_not_hide_the_next(
+        self, open_box: OpenBox, elapse: Elapse
+    ) -> None:
+        box = open_box(fifo=True)
+        await box.put(member("1"), member("2"))
+        first, second = await box.claim(2)
+        await box.settle(Settlement.release(claim_of(first)), Settlement.retry(claim_of(second), delay=seconds(20)))
+        await elapse(1)
+        await box.put(member("3", "h"))
+        await elapse(1)
+        assert names(await box.claim(2)) == ["1", "3"]
+
     # -- collapse ------------------------------------------------------------------------------------------------
 
     @pytest.mark.req("C-45", "C-46")

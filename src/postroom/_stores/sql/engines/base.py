@@ -33,6 +33,10 @@ class Engine(Protocol):
         """The programs of the work queue, as they are best here."""
 
     @property
+    def concurrent(self) -> bool:
+        """Whether writers work side by side."""
+
+    @property
     def notifies(self) -> bool:
         """Whether its programs tell others that there is work."""
 

@@ -21,6 +21,7 @@ class PostgresEngine:
     """PostgreSQL 13 and later."""
 
     name = "postgresql"
+    concurrent = True
 
     def __init__(
         self, prefix: str = DEFAULT_PREFIX, *, schema: str | None = None, own_clock: bool = False, notifies: bool = True

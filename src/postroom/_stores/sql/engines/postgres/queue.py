@@ -131,25 +131,16 @@ class PostgresQueue(QueuePrograms):
 
     def _take_picked(self, box: Box, ask: Ask, picked: Picked, now: Any) -> Program[list[StoredMessage]]:
         ids: list[int] = list(picked.free)
-        lines: list[int | None] = [None] * len(ids)
-        for number, front in enumerate(picked.fronts.values(), 1):
+        nths: list[int | None] = [None] * len(ids)
+        for front in picked.fronts.values():
             ids += front
-            lines += [number] * len(front)
+            nths += range(1, len(front) + 1)
         if not ids:
             return []
-        found = yield Statement(
-            "take",
-            {
-                "box": box.key,
-                "ids": ids,
-                "lines": lines,
-                "groups": list(picked.fronts),
-                "firsts": [front[0] for front in picked.fronts.values()],
-                "owner": ask.owner,
-                "until": now + ask.lease,
-            },
-        )
-        return rows.claimed(self.engine, found, ask.owner, now + ask.lease)
+        until = now + ask.lease
+        taken = {"box": box.key, "ids": ids, "nths": nths, "owner": ask.owner, "until": until}
+        found = yield Statement("take", taken)
+        return rows.claimed(self.engine, found, ask.owner, until)
 
     # -- settle --------------------------------------------------------------------------------------------------
 

@@ -197,15 +197,18 @@ SELECT id FROM postroom_queue
 
 -- name: claim
 -- Everything in one statement. `due` is materialised, or the planner might run it again for each row and lock more than
--- was asked for. The first row is about all of it: what must not be claimed any more, how far the look went, and the end of
--- the leases; it has as many columns as the others.
+-- was asked for. Its bounds are pairs because then the planner, even without statistics, walks the index in order and stops;
+-- of a box and a time by themselves it may think so little that it reads and sorts all that is ready. The first row is
+-- about all of it: what must not be claimed any more, how far the look went, and the end of the leases; it has as many
+-- columns as the others.
 WITH due AS MATERIALIZED (
     SELECT q.id, q.available_at,
            (q.expires IS NULL OR q.expires > :now) AND (:most::integer IS NULL OR q.deliveries < :most) AS may
       FROM postroom_queue q
-     WHERE q.box = :box AND q.available_at <= :now AND q.available_at >= coalesce(:since, '-infinity'::timestamptz)
+     WHERE (q.box, q.available_at) >= (:box, coalesce(:since, '-infinity'::timestamptz))
+       AND (q.box, q.available_at) <= (:box, :now) AND q.available_at IS NOT NULL
        AND (:topics::text[] IS NULL OR (SELECT topic FROM postroom_message m WHERE m.id = q.id) = ANY (:topics))
-     ORDER BY q.available_at, q.id
+     ORDER BY q.box, q.available_at, q.id
      LIMIT :limit
        FOR NO KEY UPDATE SKIP LOCKED
 ), taken AS (
@@ -242,10 +245,11 @@ WITH gone AS (
     SELECT q.id, q.available_at,
            (q.expires IS NULL OR q.expires > :now) AND (:most::integer IS NULL OR q.deliveries < :most) AS may
       FROM postroom_queue q
-     WHERE q.box = :box AND q.available_at <= :now AND q.available_at >= coalesce(:since, '-infinity'::timestamptz)
+     WHERE (q.box, q.available_at) >= (:box, coalesce(:since, '-infinity'::timestamptz))
+       AND (q.box, q.available_at) <= (:box, :now) AND q.available_at IS NOT NULL
        AND NOT (q.state = 2 AND q.owner = :owner AND q.id = ANY (:ids::bigint[]))  -- just settled, if late
        AND (:topics::text[] IS NULL OR (SELECT topic FROM postroom_message m WHERE m.id = q.id) = ANY (:topics))
-     ORDER BY q.available_at, q.id
+     ORDER BY q.box, q.available_at, q.id
      LIMIT :limit
        FOR NO KEY UPDATE SKIP LOCKED
 ), taken AS (
@@ -287,9 +291,10 @@ UNION ALL
 (SELECT q.id, q.group_id, q.expires, q.deliveries, :now,
         (current_setting('transaction_isolation') = 'read committed')::integer
    FROM postroom_queue q
-  WHERE q.box = :box AND q.available_at <= :now AND q.id <> ALL (:seen::bigint[])
+  WHERE (q.box, q.available_at) >= (:box, '-infinity'::timestamptz) AND (q.box, q.available_at) <= (:box, :now)
+    AND q.available_at IS NOT NULL AND q.id <> ALL (:seen::bigint[])
     AND (:topics::text[] IS NULL OR (SELECT topic FROM postroom_message m WHERE m.id = q.id) = ANY (:topics))
-  ORDER BY q.available_at, q.id
+  ORDER BY q.box, q.available_at, q.id
   LIMIT :limit)
 
 -- name: lines
@@ -320,50 +325,39 @@ SELECT g.group_id, holder.id, coalesce(l.id, 0), coalesce(l.state, 0)::integer, 
 -- name: take
 -- The fronts that were read, and who stands in no line. What was read may be older than our lock on the group; this
 -- statement sees what is now. So a line is taken only if nobody holds it and nobody stands ahead, and only up to the
--- first member that is locked or has changed: nothing is overtaken.
-WITH wanted AS MATERIALIZED (
-    SELECT * FROM unnest(:ids::bigint[], :lines::integer[]) WITH ORDINALITY AS w (id, line, place)
-), locked AS MATERIALIZED (
-    SELECT q.id, q.available_at
-      FROM postroom_queue q
-     WHERE q.id = ANY (:ids::bigint[]) AND q.state IN (1, 2) AND (q.available_at IS NULL OR q.available_at <= :now)
-     ORDER BY q.id
-       FOR NO KEY UPDATE SKIP LOCKED
-), open AS MATERIALIZED (
-    SELECT g.line
-      FROM unnest(:groups::text[], :firsts::bigint[]) WITH ORDINALITY AS g (group_id, first, line)
-      CROSS JOIN LATERAL (
-            SELECT q.id FROM postroom_queue q
-             WHERE q.box = :box AND q.group_id = g.group_id
-               AND NOT (q.state = 1 AND q.fence = 0 AND q.available_at IS NOT NULL AND q.available_at > :now)
-             ORDER BY q.id
-             LIMIT 1) front
-      LEFT JOIN LATERAL (
-            SELECT q.id FROM postroom_queue q
-             WHERE q.box = :box AND q.group_id = g.group_id AND q.state = 2 AND q.available_at > :now
-             LIMIT 1) holder ON true
-     WHERE front.id >= g.first AND holder.id IS NULL
-), cut AS MATERIALIZED (
-    SELECT w.line, min(w.place) AS place
-      FROM wanted w LEFT JOIN locked l ON l.id = w.id
-     WHERE l.id IS NULL AND w.line IS NOT NULL
-     GROUP BY w.line
+-- first member that is locked or has changed: nothing is overtaken. `nth` is a member's place in its front; where those
+-- before it were not all locked, its number among the locked ones is another.
+WITH locked AS MATERIALIZED (
+    SELECT q.id, q.group_id, w.nth, w.place
+      FROM unnest(:ids::bigint[], :nths::integer[]) WITH ORDINALITY AS w (id, nth, place)
+      JOIN postroom_queue q ON q.id = w.id
+     WHERE q.state IN (1, 2) AND (q.available_at IS NULL OR q.available_at <= :now)
+       FOR NO KEY UPDATE OF q SKIP LOCKED
+), judged AS MATERIALIZED (
+    SELECT l.id, l.place, l.nth, row_number() OVER line = l.nth AS in_order,
+           first_value(l.nth = 1 AND NOT EXISTS (
+                SELECT FROM postroom_queue q
+                 WHERE q.box = :box AND q.group_id = l.group_id AND q.id < l.id
+                   AND NOT (q.state = 1 AND q.fence = 0 AND q.available_at IS NOT NULL AND q.available_at > :now)
+           )) OVER line AS is_front,
+           first_value((
+                SELECT max(q.available_at) FROM postroom_queue q
+                 WHERE q.box = :box AND q.group_id = l.group_id AND q.state = 2
+           )) OVER line AS held_until
+      FROM locked l
+    WINDOW line AS (PARTITION BY l.group_id, l.nth IS NULL ORDER BY l.nth)
 ), taken AS (
     UPDATE postroom_queue q
        SET state = 2, owner = :owner, fence = q.fence + 1, deliveries = q.deliveries + 1, available_at = :until, stale = 0
-      FROM wanted w
-      JOIN locked ON locked.id = w.id
-      LEFT JOIN cut ON cut.line = w.line
-     WHERE q.id = w.id
-       AND (w.line IS NULL
-            OR w.line = ANY (ARRAY (SELECT line FROM open)) AND (cut.place IS NULL OR w.place < cut.place))
-    RETURNING q.id, q.attempt, q.deliveries, q.last_error, q.fence, w.place, w.line
+      FROM judged j
+     WHERE q.id = j.id
+       AND (j.nth IS NULL OR j.in_order AND j.is_front AND (j.held_until IS NULL OR j.held_until <= :now))
+    RETURNING q.id, q.attempt, q.deliveries, q.last_error, q.fence, q.group_id, j.place, j.held_until
 ), ended AS (
     -- Who held a group before has lost all of it, not only what is taken now.
     UPDATE postroom_queue q SET state = 1, owner = NULL, available_at = NULL
-      FROM (SELECT line, max(id) AS last FROM taken WHERE line IS NOT NULL GROUP BY line) t
-      JOIN unnest(:groups::text[]) WITH ORDINALITY AS g (group_id, line) ON g.line = t.line
-     WHERE q.box = :box AND q.group_id = g.group_id AND q.state = 2 AND q.id > t.last
+      FROM (SELECT group_id, max(id) AS last FROM taken WHERE held_until IS NOT NULL GROUP BY group_id) t
+     WHERE q.box = :box AND q.group_id = t.group_id AND q.state = 2 AND q.id > t.last
 )
 SELECT m.id, m.source, m.message_id, m.topic, m.payload, m.format, m.headers, m.correlation_id, m.group_id,
        m.collapse_key, m.hash, m.due, m.expires, m.received_at, m.first_seen, m.last_seen, m.revision,
@@ -376,24 +370,33 @@ SELECT m.id, m.source, m.message_id, m.topic, m.payload, m.format, m.headers, m.
 -- Not its turn: it waits until whoever stands ahead moves on. That one is locked meanwhile, so that it cannot leave
 -- without seeing whom it must wake; and it must be in the line, and awake or dead in its place. Where that is not so, the
 -- hint stays. A nudge has then done its work, as it has where nobody stands in the line (0).
-WITH locked AS MATERIALIZED (
-    SELECT id, group_id,
-           available_at IS NOT NULL AND NOT (state = 1 AND fence = 0 AND available_at > :now) OR state = 4 AS wakes
-      FROM postroom_queue
-     WHERE id = ANY (:id::bigint[]) OR id = ANY (:ahead::bigint[])
-     ORDER BY id
-       FOR NO KEY UPDATE SKIP LOCKED
+WITH sleepers AS MATERIALIZED (
+    SELECT q.id
+      FROM unnest(:id::bigint[], :ahead::bigint[]) AS s (id, ahead)
+      JOIN postroom_queue q ON q.id = s.id
+      JOIN postroom_queue ahead ON ahead.id = s.ahead AND ahead.group_id = q.group_id
+     WHERE q.state IN (1, 2) AND q.available_at <= :now
+       AND (ahead.state = 4 OR ahead.available_at IS NOT NULL
+                               AND NOT (ahead.state = 1 AND ahead.fence = 0 AND ahead.available_at > :now))
+       FOR NO KEY UPDATE OF q, ahead SKIP LOCKED
+), spent AS MATERIALIZED (
+    SELECT n.id
+      FROM unnest(:id::bigint[], :ahead::bigint[]) AS s (id, ahead)
+      JOIN postroom_nudge n ON n.id = s.id
+      JOIN postroom_queue ahead ON ahead.id = s.ahead AND ahead.group_id = n.group_id
+     WHERE ahead.state = 4 OR ahead.available_at IS NOT NULL
+                              AND NOT (ahead.state = 1 AND ahead.fence = 0 AND ahead.available_at > :now)
+       FOR NO KEY UPDATE OF ahead SKIP LOCKED
 ), nudges AS (
     DELETE FROM postroom_nudge n
-     USING unnest(:id::bigint[], :ahead::bigint[]) AS s (id, ahead)
-      LEFT JOIN locked ahead ON ahead.id = s.ahead
-     WHERE n.id = s.id AND (s.ahead = 0 OR ahead.wakes AND ahead.group_id = n.group_id)
+     USING (SELECT id FROM spent
+             UNION ALL
+            SELECT s.id FROM unnest(:id::bigint[], :ahead::bigint[]) AS s (id, ahead) WHERE s.ahead = 0) AS s
+     WHERE n.id = s.id
 )
 UPDATE postroom_queue q SET state = 1, owner = NULL, available_at = NULL
-  FROM unnest(:id::bigint[], :ahead::bigint[]) AS s (id, ahead)
-  JOIN locked ahead ON ahead.id = s.ahead
-  JOIN locked sleeper ON sleeper.id = s.id
- WHERE q.id = s.id AND q.state IN (1, 2) AND q.available_at <= :now AND ahead.wakes AND ahead.group_id = q.group_id
+  FROM sleepers s
+ WHERE q.id = s.id
 
 -- name: renew
 -- What another transaction has locked is not waited for: it is still held, and its turn comes with the next renewal.
@@ -403,12 +406,13 @@ WITH held AS MATERIALIZED (
       JOIN postroom_queue q ON q.id = c.id AND q.fence = c.fence
      WHERE q.box = :box AND q.owner = :owner AND q.state = 2
 ), free AS MATERIALIZED (
-    SELECT q.id FROM postroom_queue q
-     WHERE q.id = ANY (:ids::bigint[]) AND q.owner = :owner AND q.state = 2
-     ORDER BY q.id
-       FOR NO KEY UPDATE SKIP LOCKED
+    SELECT q.id
+      FROM unnest(:ids::bigint[], :fences::bigint[]) AS c (id, fence)
+      JOIN postroom_queue q ON q.id = c.id AND q.fence = c.fence
+     WHERE q.box = :box AND q.owner = :owner AND q.state = 2
+       FOR NO KEY UPDATE OF q SKIP LOCKED
 ), renewed AS (
-    UPDATE postroom_queue q SET available_at = :until FROM held JOIN free ON free.id = held.id WHERE q.id = held.id
+    UPDATE postroom_queue q SET available_at = :until FROM free WHERE q.id = free.id
 )
 SELECT id FROM held
 

@@ -22,6 +22,7 @@ class SqliteEngine:
 
     name = "sqlite"
     preamble = ()
+    concurrent = False
     notifies = False
 
     def __init__(self, prefix: str = DEFAULT_PREFIX) -> None:
