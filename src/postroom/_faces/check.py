@@ -24,6 +24,8 @@ def _wrong_type(name: str, value: object, wanted: str) -> ArgumentTypeError:
 
 def text(name: str, value: Any, *, longest: int = MAX_TEXT) -> str:
     """A name or an id: it is compared, indexed and printed, so it is short and clean."""
+    if type(value) is str and 0 < len(value) <= longest and value.isascii() and "\x00" not in value:
+        return value  # nearly all are so; what follows says what is wrong with the others
     if not isinstance(value, str):
         raise _wrong_type(name, value, "a str")
     if not value:

@@ -29,6 +29,8 @@ _decode = msgspec.json.Decoder().decode
 
 
 def encode(payload: Any) -> tuple[Format, str | bytes]:
+    if type(payload) is dict:
+        return "json", _as_json(payload)
     if isinstance(payload, str):
         if not payload.isascii():
             check_encodable("payload", payload)
@@ -39,8 +41,12 @@ def encode(payload: Any) -> tuple[Format, str | bytes]:
         raise ArgumentTypeError("payload must not be None; an empty str is a valid payload")
     if is_pydantic(payload):
         return "json", payload.model_dump_json()
+    return "json", _as_json(payload)
+
+
+def _as_json(payload: Any) -> str:
     try:
-        return "json", _encode(payload).decode()
+        return _encode(payload).decode()
     except (TypeError, ValueError, RecursionError) as error:
         raise ArgumentTypeError(
             f"a payload of type {type(payload).__name__} cannot be written as JSON ({type(error).__name__}): "

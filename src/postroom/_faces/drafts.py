@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, Final
 
 from postroom._faces import check, codec, typed
@@ -45,7 +46,38 @@ class NewMessage:
     revive_dead: bool = False
 
 
+_options_of = attrgetter(
+    "correlation_id",
+    "collapse_key",
+    "headers",
+    "due",
+    "expires",
+    "received_at",
+    "hash",
+    "hash_algorithm",
+    "on_conflict",
+    "revive_dead",
+)
+_NO_OPTIONS = _options_of(NewMessage("", ""))
+_BEFORE_GROUP, _AFTER_GROUP = Draft("", "")[5:7], Draft("", "")[8:]
+
+
 def draft_of(new: NewMessage, box: Box) -> Draft:
+    if type(new.payload) is dict and _options_of(new) == _NO_OPTIONS and box.delivery.lifetime is None:
+        return _plain_draft(new, box)
+    return _any_draft(new, box)
+
+
+def _plain_draft(new: NewMessage, box: Box) -> Draft:
+    """Most messages have no options but a group. The rest of their drafts is known beforehand."""
+    key = _key(new, new.payload, box, speaks=False)
+    topic = check.text("topic", new.topic)
+    format_, data = codec.encode(new.payload)
+    group = _group(new.group, box)
+    return tuple.__new__(Draft, (*key, topic, data, format_, *_BEFORE_GROUP, group, *_AFTER_GROUP))
+
+
+def _any_draft(new: NewMessage, box: Box) -> Draft:
     topic, payload = new.topic, new.payload
     if payload is MISSING:
         if isinstance(topic, str) or not typed.is_typed(topic):
@@ -61,10 +93,6 @@ def draft_of(new: NewMessage, box: Box) -> Draft:
         group = group if group is not None else typed.text_said_by(payload, "group_id")
         collapse_key = collapse_key if collapse_key is not None else typed.text_said_by(payload, "collapse_key")
         received_at = received_at if received_at is not None else typed.said_by(payload, "received_at")
-    if box.order.fifo and group is None:
-        raise ArgumentValueError(
-            f"{box.kind} {box.name!r} is FIFO: give each message a group, by group= or by a group_id of its type"
-        )
     return Draft(
         source,
         message_id,
@@ -73,7 +101,7 @@ def draft_of(new: NewMessage, box: Box) -> Draft:
         format_,
         None if new.headers is None else check.headers(new.headers),
         None if new.correlation_id is None else check.text("correlation_id", new.correlation_id),
-        None if group is None else check.text("group", group),
+        _group(group, box),
         None if collapse_key is None else check.text("collapse_key", collapse_key),
         None if new.hash is None else check.digest(new.hash),
         check.text("hash_algorithm", new.hash_algorithm, longest=32),
@@ -84,6 +112,16 @@ def draft_of(new: NewMessage, box: Box) -> Draft:
         check.choice("on_conflict", new.on_conflict, ON_CONFLICT),
         check.flag("revive_dead", new.revive_dead),
     )
+
+
+def _group(group: str | None, box: Box) -> str | None:
+    if group is not None:
+        return check.text("group", group)
+    if box.order.fifo:
+        raise ArgumentValueError(
+            f"{box.kind} {box.name!r} is FIFO: give each message a group, by group= or by a group_id of its type"
+        )
+    return None
 
 
 def _key(new: NewMessage, payload: Any, box: Box, *, speaks: bool) -> tuple[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from postroom._kernel.policy import Box
 
@@ -25,3 +25,21 @@ class Event(NamedTuple):
 
 Observer = Callable[[Event], None]
 """Called after each verb, in the thread of its caller. It must be quick; what it raises is logged and dropped."""
+
+O = TypeVar("O", bound=Callable[..., None])
+_VERBS = "verbs"
+
+
+def hears(*verbs: str) -> Callable[[O], O]:
+    """An observer of these verbs only: nobody need make events of the others for it."""
+
+    def decorate(observer: O) -> O:
+        setattr(observer, _VERBS, frozenset(verbs))
+        return observer
+
+    return decorate
+
+
+def is_heard(verb: str, observer: Observer) -> bool:
+    verbs = getattr(observer, _VERBS, None)
+    return verbs is None or verb in verbs

@@ -54,7 +54,7 @@ class Executor:
         except Undecodable as error:
             outcome = self._undecodable(message, error)
         else:
-            [outcome] = await self._call(handler, [given], ())
+            outcome = _outcome(await self._answer(handler, given, (message,), ()))
         self._tell("handle", [message], [outcome], time.perf_counter() - started)
         return outcome
 
@@ -72,7 +72,10 @@ class Executor:
             except Undecodable as error:
                 outcomes[message.id] = self._undecodable(message, error)
         if messages:
-            answers = await self._call(handler, messages, extra)
+            if handler.batch is None:
+                answers = [_outcome(await self._answer(handler, messages[0], messages, extra))]
+            else:
+                answers = _outcomes(await self._answer(handler, messages, messages, extra), messages)
             outcomes.update(zip((message.id for message in messages), answers, strict=True))
         return [outcomes[message.id] for message in piece.messages]
 
@@ -87,29 +90,27 @@ class Executor:
         }[work.on_unhandled]
         return [outcome.because("no handler for this topic")] * len(piece.messages)
 
-    async def _call(self, handler: Handler, messages: list[Message[Any]], extra: Sequence[Any]) -> list[Outcome]:
+    async def _answer(
+        self, handler: Handler, given: Any, messages: Sequence[Message[Any]], extra: Sequence[Any]
+    ) -> Any:
+        """What the handler says to what it is given; an outcome where it raised."""
         if _log.isEnabledFor(logging.INFO):
             for message in messages:
                 _log.info("%s handling %s attempt=%d", self._where, name(message), message.attempt + 1)
-        given: Any = messages[0] if handler.batch is None else messages
         longest = handler.timeout or self._box.work.handler_timeout
         try:
             if not handler.is_async:
-                answer = await self._invoke_in_thread(handler.function, (given, *extra), longest)
-            elif longest is None:
-                answer = await handler.function(given, *extra)
-            else:
-                answer = await self._invoke_in_time(handler.function, (given, *extra), longest)
+                return await self._invoke_in_thread(handler.function, (given, *extra), longest)
+            if longest is None:
+                return await handler.function(given, *extra)
+            return await self._invoke_in_time(handler.function, (given, *extra), longest)
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
             if self.closing:
                 raise asyncio.CancelledError from error  # a shutdown is not the message's fault
             _log.exception("%s handler failed on %s", self._where, ", ".join(map(name, messages)))
-            return [Outcome.FAILED.because(_reason(error))] * len(messages)
-        if handler.batch is None:
-            return [_outcome(answer)]
-        return _outcomes(answer, messages)
+            return Outcome.FAILED.because(_reason(error))
 
     async def _invoke_in_time(self, function: Callable[..., Any], given: tuple[Any, ...], longest: timedelta) -> Any:
         try:

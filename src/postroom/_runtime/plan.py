@@ -45,7 +45,8 @@ def plan(messages: list[Message[Any]], handlers: Handlers, *, fifo: bool, concur
             continue
         # Neighbours of one topic: a batch must not overtake another topic of its group.
         runs = ((handlers.get(topic), list(run)) for topic, run in groupby(members, attrgetter("topic")))
-        yield deque(Piece(handler, chunk, ordered=True) for handler, run in runs for chunk in _chunks(run, handler))
+        pieces = ((handler, chunk) for handler, run in runs for chunk in _chunks(run, handler, len(run)))
+        yield deque(Piece(handler, chunk, ordered=True) for handler, chunk in pieces)
     by_topic: dict[str, list[Message[Any]]] = {}
     for message in messages:
         by_topic.setdefault(message.topic, []).append(message)

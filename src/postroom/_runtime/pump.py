@@ -292,9 +292,8 @@ class Pump:
         try:
             if handler is not None and handler.transactional:
                 return await self._do_in_transaction(piece)
-            if handler is not None and handler.is_plain and not piece.ordered:
-                await self._do_each(handler, messages)
-                return True
+            if handler is not None and handler.is_plain:
+                return await self._do_each(handler, messages, ordered=piece.ordered)
             return self._settle(piece, await self._executor.run(piece))
         finally:
             self._busy[handler] -= 1
@@ -302,25 +301,31 @@ class Pump:
             if self._lines:
                 self._work_is_here.set()  # some may have waited for this
 
-    async def _do_each(self, handler: Handler, messages: list[Message[Any]]) -> None:
-        """One after the other, none depending on another; each outcome is handed in at once."""
+    async def _do_each(self, handler: Handler, messages: list[Message[Any]], *, ordered: bool) -> bool:
+        """One after the other; each outcome is handed in at once. In a line, what follows a failure is given back."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         for index, message in enumerate(messages):
+            well = False
             if self._stopping:
                 self._give_back(messages[index:])
-                return
+                return False
             outcome = None if message.lease_lost else await self._executor.run_one(handler, message)
             if outcome is None or message.lease.lost:  # type: ignore[union-attr]
                 self._drop([message])
             elif outcome.result == "success":
+                well = True
                 self._outcomes.append(Settlement.done(message.claim))  # type: ignore[arg-type]
                 self._turn_is_due.set()
             else:
                 self._hand_in(self._settlement(message, outcome))
+            if ordered and not well:
+                self._give_back(messages[index + 1 :])
+                return False
             if loop.time() - began > SLICE:
                 await asyncio.sleep(0)
                 began = loop.time()
+        return True
 
     def _settle(self, piece: Piece, outcomes: list[Outcome]) -> bool:
         well = True
@@ -409,7 +414,8 @@ class Pump:
         self._turn_is_due.set()
 
     def _tell(self, verb: str, given: Any, result: Any, seconds: float) -> None:
-        self._store.tell(Event(verb, self._store.name, self.box, given, result, None, seconds))
+        if self._store.is_heard(verb):
+            self._store.tell(Event(verb, self._store.name, self.box, given, result, None, seconds))
 
     # -- leases --------------------------------------------------------------------------------------------------
 

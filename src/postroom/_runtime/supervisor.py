@@ -20,7 +20,8 @@ Hook = Callable[[], Any]
 
 DEAF_SECONDS = 2.0
 """Between attempts to hear again; meanwhile the pumps poll."""
-_WAKING = {"put", "replay", "mark"}
+WAKING = ("put", "replay", "mark")
+"""What may give a pump something to claim."""
 
 
 class BoxHealth(NamedTuple):
@@ -140,7 +141,7 @@ class Supervisor:
     def wake(self, event: Event) -> None:
         """An observer: what this process puts, its pumps need not wait for."""
         running = self._running.get(event.box.key)
-        if running is not None and event.error is None and event.verb in _WAKING:
+        if running is not None and event.error is None:
             running.pump.wake()
 
     async def _listen(self) -> None:

@@ -5,19 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from postroom._kernel.observer import Event
+from postroom._kernel.observer import Event, hears
 from postroom._kernel.states import State
 from postroom.spi import Draft, Receipt, ReceiptStatus
 
 _log = logging.getLogger("postroom")
-
-
-def write(event: Event) -> None:
-    """An observer: one record per thing worth knowing."""
-    if event.error is None:
-        describe = _DESCRIBERS.get(event.verb)
-        if describe is not None:
-            describe(event)
 
 
 def _put(event: Event) -> None:
@@ -90,3 +82,10 @@ _DESCRIBERS: dict[str, Callable[[Event], None]] = {
     "reap": _reap,
     "settle": _settle,
 }
+
+
+@hears(*_DESCRIBERS)
+def write(event: Event) -> None:
+    """An observer: one record per thing worth knowing."""
+    if event.error is None:
+        _DESCRIBERS[event.verb](event)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
-from postroom._kernel.observer import Event, Observer
+from postroom._kernel.observer import Event, Observer, is_heard
 from postroom._kernel.program import Async, Call, Program, Sync, call, verb
 from postroom._kernel.retry import StorageRetry
 from postroom.spi import (
@@ -49,6 +49,7 @@ class ObservedVerbs:
         self.name = store.name
         self.features = store.features
         self._observers = tuple(observers)
+        self._hearing: dict[str, tuple[Observer, ...]] = {}
 
     def _watch(self, name: str, box: Box, given: Any, step: Call) -> Program[Any]:
         started, result, error = time.perf_counter(), None, None
@@ -78,9 +79,18 @@ class ObservedVerbs:
         """Whether an error passes by itself, as far as the store can tell."""
         return isinstance(self.store, Transient) and self.store.is_transient(error)
 
+    def is_heard(self, verb: str) -> bool:
+        """Whether anybody wants events of this verb."""
+        return bool(self._who_hears(verb))
+
+    def _who_hears(self, verb: str) -> tuple[Observer, ...]:
+        if verb not in self._hearing:
+            self._hearing[verb] = tuple(observer for observer in self._observers if is_heard(verb, observer))
+        return self._hearing[verb]
+
     def tell(self, event: Event) -> None:
-        """Pass an event on to every observer."""
-        for observer in self._observers:
+        """Pass an event on to every observer that wants it."""
+        for observer in self._who_hears(event.verb):
             try:
                 observer(event)
             except Exception:  # noqa: BLE001 - an observer must not break what it watches

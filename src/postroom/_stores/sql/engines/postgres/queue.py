@@ -62,16 +62,16 @@ class PostgresQueue(QueuePrograms):
             "box": box.key,
             "channel": self._channel,
             "tells": self._wakeups.tells(box.key, joined=joined),
-            "source": [draft.source for draft in drafts],
+            "source": _shared([draft.source for draft in drafts]),
             "message_id": [draft.message_id for draft in drafts],
-            "topic": [draft.topic for draft in drafts],
+            "topic": _shared([draft.topic for draft in drafts]),
             "payload": [content(draft.payload) for draft in drafts],
-            "format": [draft.format for draft in drafts],
+            "format": _shared([draft.format for draft in drafts]),
         }
         if not any(map(rows.has_options, drafts)):
             # One message is a transaction by itself: nothing that follows is needed to make it whole.
             return _arrivals((yield Statement("arrive_plain", columns, alone=len(drafts) == 1)))
-        columns |= {
+        options: dict[str, list[Any]] = {
             "headers": [json.dumps(draft.headers) if draft.headers else None for draft in drafts],
             "correlation_id": [draft.correlation_id for draft in drafts],
             "group_id": [draft.group for draft in drafts],
@@ -84,6 +84,7 @@ class PostgresQueue(QueuePrograms):
             "received_at": [draft.received_at for draft in drafts],
             "line": [line_of(box, draft) for draft in drafts],
         }
+        columns |= {name: _unless_empty(values) for name, values in options.items()}
         alone = len(drafts) == 1 and drafts[0].collapse_key is None
         return _arrivals((yield Statement("arrive", columns, alone=alone)))
 
@@ -182,3 +183,12 @@ class PostgresQueue(QueuePrograms):
 
 def _arrivals(found: Sequence[Row]) -> list[tuple[int, bool]]:
     return [(id_, is_new) for id_, is_new, _ in found]
+
+
+def _shared(values: list[str]) -> list[str]:
+    """What is the same for all is sent once: drivers take as long for an item of an array as the server for a row."""
+    return values[:1] if values.count(values[0]) == len(values) else values
+
+
+def _unless_empty(values: list[Any]) -> list[Any] | None:
+    return None if values.count(None) == len(values) else values

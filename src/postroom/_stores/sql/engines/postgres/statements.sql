@@ -27,9 +27,11 @@ SELECT pg_notify(:channel, :box)
 
 -- name: arrive_plain
 -- Messages without options, in one statement: ids in the order of the drafts, rows in the order of their keys, so that
--- two bulk puts with common keys wait for each other and do not deadlock.
+-- two bulk puts with common keys wait for each other and do not deadlock. An array of one item stands for all rows.
 WITH given AS MATERIALIZED (
-    SELECT nextval('postroom_ids') AS id, d.*
+    SELECT nextval('postroom_ids') AS id, d.message_id, d.payload, d.place,
+           coalesce(d.source, (:source::text[])[1]) AS source, coalesce(d.topic, (:topic::text[])[1]) AS topic,
+           coalesce(d.format, (:format::text[])[1]) AS format
       FROM unnest(:source::text[], :message_id::text[], :topic::text[], :payload::bytea[], :format::text[])
            WITH ORDINALITY AS d (source, message_id, topic, payload, format, place)
 ), new AS (
@@ -48,9 +50,13 @@ SELECT g.id, n.id IS NOT NULL, (SELECT pg_notify(:channel, :box) WHERE :tells::b
  ORDER BY g.place
 
 -- name: arrive
--- The same for messages with any option.
+-- The same for messages with any option. NULL instead of an array stands for NULL in all rows.
 WITH given AS MATERIALIZED (
-    SELECT nextval('postroom_ids') AS id, d.*, coalesce(d.expires, :now + d.lifetime) AS expires_at
+    SELECT nextval('postroom_ids') AS id, d.message_id, d.payload, d.place,
+           coalesce(d.source, (:source::text[])[1]) AS source, coalesce(d.topic, (:topic::text[])[1]) AS topic,
+           coalesce(d.format, (:format::text[])[1]) AS format,
+           d.headers, d.correlation_id, d.group_id, d.collapse_key, d.hash, d.hash_algorithm, d.due, d.received_at,
+           d.line, coalesce(d.expires, :now + d.lifetime) AS expires_at
       FROM unnest(:source::text[], :message_id::text[], :topic::text[], :payload::bytea[], :format::text[],
                   :headers::text[], :correlation_id::text[], :group_id::text[], :collapse_key::text[], :hash::bytea[],
                   :hash_algorithm::text[], :due::timestamptz[], :expires::timestamptz[], :lifetime::interval[],
