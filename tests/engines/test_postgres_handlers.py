@@ -142,6 +142,25 @@ async def test_a_lost_lease_rolls_back(room: Postroom, clock: FrozenClock) -> No
     assert await inbox.ack(owner, [claimed]) == [True]  # the other worker's claim was not touched
 
 
+@pytest.mark.parametrize("pool", ["asyncpg", "psycopg"])
+async def test_a_handlers_own_statements_are_planned_as_usual(room: Postroom) -> None:
+    """What suits our statements must not spoil the plans of theirs."""
+    found: list[str] = []
+    inbox = room.inbox()
+
+    @inbox.handler("t", transactional=True)
+    async def handle(_message: Message[Any], tx: Any) -> None:
+        for name in ("enable_seqscan", "enable_bitmapscan"):
+            if isinstance(tx, psycopg.AsyncConnection):
+                found.extend(await (await tx.execute(f"SHOW {name}")).fetchone() or ())
+            else:
+                found.append(await tx.fetchval(f"SHOW {name}"))
+
+    await put(inbox, 1)
+    await room.drain()
+    assert found == ["on", "on"]
+
+
 @every_driver
 async def test_the_handlers_own_savepoints(room: Postroom) -> None:
     inbox = room.inbox()

@@ -29,6 +29,7 @@ SERVER_SETTINGS = {
     "timezone": "UTC",
     "default_transaction_isolation": "read committed",
 }
+FOR_THEIR_STATEMENTS = "SET LOCAL enable_bitmapscan = on; SET LOCAL enable_seqscan = on"
 
 
 def open_postgres(scheme: str, rest: str, options: StoreOptions) -> Any:
@@ -87,6 +88,7 @@ def _settings(rest: str) -> tuple[str, PoolSettings]:
         pgbouncer=pgbouncer,
         several_hosts="," in hosts and "target_session_attrs" not in parameters,
         server_settings={} if pgbouncer else SERVER_SETTINGS,
+        for_handlers="" if pgbouncer else FOR_THEIR_STATEMENTS,
     )
 
 

@@ -2,8 +2,11 @@
 
 While one put is under way, those that come meanwhile wait together and go as one. Nobody waits for a timer: a lone put
 starts at once. Each caller gets its own receipts, after its own commit; and where a shared put fails, each is tried
-alone, so that one caller's error stays its own, unless it is the database's own trouble. A put that waits for somebody
-else's lock holds up others only for a moment: then they go on without it.
+alone, so that one caller's error stays its own, unless it is the database's own trouble.
+
+Somebody else's lock holds up only whoever needs it. A lone put that waits is left behind after a moment, and the others
+go on without it. A shared put is in a hurry, where the store can be: if it does not get a lock in time, its callers go
+alone, side by side, and those that still do not get it wait by themselves.
 """
 
 from __future__ import annotations
@@ -18,10 +21,13 @@ from postroom.spi import Box, Draft, Receipt
 MOST_DRAFTS = 1000
 PATIENCE = 0.05
 """Seconds after which a put that is under way is no longer waited for."""
+LOCK_PATIENCE = 0.1
+"""Seconds for which a shared put waits for a lock: longer than a slow disk takes for somebody else's commit."""
 MOST_SLOW = 4
 """Puts that may be under way so: each has a connection."""
 
 Put = Callable[[Box, Sequence[Draft]], Awaitable[list[Receipt]]]
+Judge = Callable[[BaseException], bool]
 
 
 class _Waiting(NamedTuple):
@@ -33,10 +39,18 @@ class _Waiting(NamedTuple):
 class Coalescer:
     """Wraps a store's own put."""
 
-    def __init__(self, put: Put, is_transient: Callable[[BaseException], bool]) -> None:
+    def __init__(
+        self, put: Put, is_transient: Judge, *, hurried: Put | None = None, is_locked: Judge = lambda _error: False
+    ) -> None:
+        """`hurried`: the same put, which waits for a lock no longer than LOCK_PATIENCE, and then fails with what
+        `is_locked` tells. Without it, all that share a put wait as long as the one who must wait longest."""
         self._put = put
+        self._hurried = hurried
         self._is_transient = is_transient
+        self._is_locked = is_locked
         self._waiting: deque[_Waiting] = deque()
+        self._blocked: deque[_Waiting] = deque()
+        """Those that need a lock, and wait until one of the slow is done."""
         self._flusher: asyncio.Task[None] | None = None
         self._slow: set[asyncio.Task[None] | None] = set()
 
@@ -50,8 +64,15 @@ class Coalescer:
         return await waiting.receipts
 
     def _start(self, loop: asyncio.AbstractEventLoop) -> None:
-        if self._flusher is None and self._waiting and len(self._slow) < MOST_SLOW:
+        while self._blocked and not self._is_full():
+            self._slow.add(loop.create_task(self._wait_for_lock(self._blocked.popleft())))
+        may_flush = self._hurried is not None or not self._is_full()
+        if self._flusher is None and self._waiting and may_flush:
             self._flusher = loop.create_task(self._flush())
+
+    def _is_full(self) -> bool:
+        """Whether no more connections may be spent on puts that are slow."""
+        return len(self._slow) >= MOST_SLOW
 
     async def _flush(self) -> None:
         loop, me = asyncio.get_running_loop(), asyncio.current_task()
@@ -88,19 +109,55 @@ class Coalescer:
         return batch
 
     async def _together(self, batch: list[_Waiting]) -> None:
+        if len(batch) == 1:
+            await self._alone(batch[0], in_a_hurry=self._is_full())
+            return
         drafts = [draft for waiting in batch for draft in waiting.drafts]
         try:
-            receipts = iter(await self._put(batch[0].box, drafts))
+            receipts = iter(await (self._hurried or self._put)(batch[0].box, drafts))
         except Exception as error:  # noqa: BLE001 - it is given to whoever it belongs to
-            if len(batch) == 1 or self._is_transient(error):
+            if self._is_locked(error):
+                await self._side_by_side(batch)
+            elif self._is_transient(error):
                 for waiting in batch:
                     _answer(waiting, error)
             else:
                 for waiting in batch:
-                    await self._together([waiting])
+                    await self._alone(waiting)
             return
         for waiting in batch:
             _answer(waiting, [next(receipts) for _ in waiting.drafts])
+
+    async def _side_by_side(self, batch: list[_Waiting]) -> None:
+        """Some of them need a lock that somebody has. It is not known who."""
+        room = asyncio.Semaphore(MOST_SLOW)
+
+        async def go(waiting: _Waiting) -> None:
+            async with room:
+                await self._alone(waiting, in_a_hurry=True)
+
+        await asyncio.gather(*map(go, batch))
+
+    async def _alone(self, waiting: _Waiting, *, in_a_hurry: bool = False) -> None:
+        """In a hurry, who does not get a lock waits for it later, and not here."""
+        put = self._hurried if in_a_hurry else None
+        try:
+            _answer(waiting, await (put or self._put)(waiting.box, waiting.drafts))
+        except Exception as error:  # noqa: BLE001 - it is its own
+            if put is not None and self._is_locked(error):
+                self._blocked.append(waiting)
+                self._start(asyncio.get_running_loop())
+            else:
+                _answer(waiting, error)
+
+    async def _wait_for_lock(self, waiting: _Waiting) -> None:
+        try:
+            if not waiting.receipts.done():  # its caller may have gone meanwhile
+                await self._alone(waiting)
+        finally:
+            waiting.receipts.cancel()  # does nothing where it has its answer
+            self._slow.discard(asyncio.current_task())
+            self._start(asyncio.get_running_loop())
 
 
 def _answer(waiting: _Waiting, answer: list[Receipt] | Exception) -> None:

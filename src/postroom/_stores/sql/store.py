@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from postroom._kernel.program import Async, Program, Sync, call, verb
-from postroom._stores.coalesced import Coalescer
+from postroom._stores.coalesced import LOCK_PATIENCE, Coalescer
 from postroom._stores.sql.drivers.base import Driver
 from postroom._stores.sql.keys import KeyPrograms
 from postroom._stores.sql.schema import SchemaPrograms
@@ -63,19 +63,23 @@ class SqlVerbs:
             yield call(self._driver.transact, self._schema.check, tx=tx, write=False)
             self._schema_is_fine = True
 
-    def _transact(self, program: Callable[..., Program[R]], *args: Any, tx: Any = None) -> Program[R]:
+    def _transact(
+        self, program: Callable[..., Program[R]], *args: Any, tx: Any = None, patience: float | None = None
+    ) -> Program[R]:
         self._driver.check_not_inside(tx)
         yield from self._ready(tx)
-        return (yield call(self._driver.transact, partial(program, *args), tx=tx))
+        return (yield call(self._driver.transact, partial(program, *args), tx=tx, patience=patience))
 
     def _read(self, program: Callable[..., Program[R]], *args: Any) -> Program[R]:
         yield from self._ready(None)
         return (yield call(self._driver.transact, partial(program, *args), write=False))
 
     @verb
-    def _put(self, box: Box, drafts: Sequence[Draft], *, tx: Any = None) -> Program[list[Receipt]]:
+    def _put(
+        self, box: Box, drafts: Sequence[Draft], *, tx: Any = None, patience: float | None = None
+    ) -> Program[list[Receipt]]:
         put = partial(self._queue.put, joined=tx is not None)
-        return (yield from self._transact(put, box, drafts, tx=tx))
+        return (yield from self._transact(put, box, drafts, tx=tx, patience=patience))
 
     @verb
     def claim(self, box: Box, ask: Ask, *, tx: Any = None) -> Program[list[StoredMessage]]:
@@ -155,7 +159,8 @@ class SqlStore(SqlVerbs, Async):
 
     def __init__(self, driver: Driver, *, deploy_schema: bool = False, durable: bool = True) -> None:
         super().__init__(driver, deploy_schema=deploy_schema, durable=durable)
-        self._coalescer = Coalescer(self._put, driver.is_transient)
+        hurried = partial(self._put, patience=LOCK_PATIENCE) if self.features.concurrent else None
+        self._coalescer = Coalescer(self._put, driver.is_transient, hurried=hurried, is_locked=driver.is_locked)
 
     @verb
     def put(self, box: Box, drafts: Sequence[Draft], *, tx: Any = None) -> Program[list[Receipt]]:

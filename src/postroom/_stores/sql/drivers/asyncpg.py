@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from postroom._stores.sql.drivers.pools import HEARTBEAT, Lease, PoolSettings
+from postroom._stores.sql.drivers.pools import HEARTBEAT, LASTING, Lease, PoolSettings
 from postroom.errors import ExtraMissing
 
 _log = logging.getLogger("postroom")
@@ -36,9 +36,9 @@ class AsyncpgWire:
         rows: Sequence[Any] = await connection.fetch(text, *parameters)
         return rows
 
-    async def execute(self, connection: Any, text: str) -> None:
-        """One statement without parameters or rows."""
-        await connection.execute(text)
+    async def execute(self, connection: Any, text: str, *, lasting: bool = False) -> None:
+        """Statements without parameters or rows. `lasting`: they may take their time."""
+        await connection.execute(text, timeout=LASTING if lasting else None)
 
     async def listen(
         self, connection: Any, channel: str, heard: Callable[[str], None], lost: Callable[[], None]
@@ -101,6 +101,8 @@ class AsyncpgPool:
         # Not by hand: then a handler could not nest its own.
         lease.transaction = lease.connection.transaction(isolation="read_committed")
         await lease.transaction.start()
+        if self._theirs is None and self._settings.for_handlers:
+            await lease.connection.execute(self._settings.for_handlers)
 
     async def commit(self, lease: Lease) -> None:
         await lease.transaction.commit()
@@ -141,8 +143,13 @@ class AsyncpgPool:
 
     async def close(self) -> None:
         if self._theirs is None and self._loop is asyncio.get_running_loop():
-            await self._pool.close()
-            self._pool = self._loop = None
+            pool, self._pool, self._loop = self._pool, None, None
+            try:
+                # It says goodbye to the server, and waits for the answer.
+                async with asyncio.timeout(self._settings.answer_seconds):
+                    await pool.close()
+            except TimeoutError:
+                pool.terminate()
 
 
 def import_asyncpg() -> Any:

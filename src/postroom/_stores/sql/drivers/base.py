@@ -18,11 +18,19 @@ class Driver(Protocol):
     def name(self) -> str:
         """Which database, without credentials."""
 
-    def transact(self, program: Callable[[], Program[Any]], *, tx: Any = None, write: bool = True) -> Any:
+    def transact(
+        self,
+        program: Callable[[], Program[Any]],
+        *,
+        tx: Any = None,
+        write: bool = True,
+        patience: float | None = None,
+    ) -> Any:
         """Run a program in one transaction.
 
         Without `tx`, in a transaction of its own that is committed before this returns; otherwise inside the caller's,
-        which is never committed here. All of the program happens, or nothing of it.
+        which is never committed here. All of the program happens, or nothing of it. `patience`: how many seconds it
+        waits for a lock, where writers work side by side, in a transaction of its own; then it fails.
         """
 
     def transaction(self) -> Any:
@@ -30,6 +38,9 @@ class Driver(Protocol):
 
     def is_transient(self, error: BaseException) -> bool:
         """Whether the database said no only for now: locked, busy, a deadlock, a lost connection."""
+
+    def is_locked(self, error: BaseException) -> bool:
+        """Whether a lock was not to be had in time, where writers work side by side."""
 
     def check_not_inside(self, tx: Any) -> None:
         """Raise where a write without `tx` would wait for a lock that its own task holds."""

@@ -13,6 +13,9 @@ BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 HEARTBEAT = 30.0
 """Seconds of silence after which a listening connection is asked whether it lives."""
 
+LASTING = 24 * 3600.0
+"""Seconds for what may take long: to change large tables."""
+
 
 @dataclass(frozen=True)
 class PoolSettings:
@@ -30,6 +33,8 @@ class PoolSettings:
     several_hosts: bool = False
     """The URL names several hosts, and does not say which of them it wants: the one that can be written to."""
     server_settings: Mapping[str, str] = field(default_factory=dict)
+    for_handlers: str = ""
+    """Said at the beginning of a handler's transaction: what suits our statements need not suit theirs."""
 
 
 @dataclass

@@ -20,12 +20,13 @@ _PASSING = (
     "08",  # the connection is gone, or was never there
     "40001",  # serialization failure
     "40P01",  # deadlock
-    "55P03",  # a lock was not to be had in time
+    "55P03",  # `_LOCKED`: a lock was not to be had in time
     "57P",  # the server is shutting down, or starting
     "53300",  # too many connections
     "53200",  # too many locks
     "25006",  # the server is a standby: after a failover, another host is the primary
 )
+_LOCKED = "55P03"
 _BROKEN = ("08", "57P", "25006")
 """After these, a connection is of no use any more."""
 FOR_HANDLERS = 2
@@ -80,7 +81,14 @@ class PostgresVerbs:
         self._closed = False
 
     @verb
-    def transact(self, program: Callable[[], Program[Any]], *, tx: Any = None, write: bool = True) -> Program[Any]:
+    def transact(
+        self,
+        program: Callable[[], Program[Any]],
+        *,
+        tx: Any = None,
+        write: bool = True,
+        patience: float | None = None,
+    ) -> Program[Any]:
         if self._closed:
             raise RoomClosed
         if tx is not None:
@@ -91,22 +99,24 @@ class PostgresVerbs:
         lease = yield call(self._pool.acquire)
         broken = False
         try:
-            return (yield from self._in_own_transaction(program(), lease))
+            return (yield from self._in_own_transaction(program(), lease, patience))
         except BaseException as error:
             broken = is_broken(error)
             raise
         finally:
             yield call(self._pool.release, lease, broken=broken)
 
-    def _in_own_transaction(self, program: Program[Any], lease: Lease) -> Program[Any]:
-        """A transaction begins with the first step that needs one."""
+    def _in_own_transaction(self, program: Program[Any], lease: Lease, patience: float | None = None) -> Program[Any]:
+        """A transaction begins with the first step that needs one; a limit for locks goes with it in one visit."""
         wire, connection = self._pool.wire, lease.connection
+        explicit = self._explicit or patience is not None
+        limit = "" if patience is None else f"; SET LOCAL lock_timeout = {max(round(patience * 1000), 1)}"
         begun = False
 
         def begin(step: Any) -> Program[None]:
             nonlocal begun
-            if not begun and (self._explicit or not getattr(step, "alone", False)):
-                yield call(wire.execute, connection, BEGIN)
+            if not begun and (explicit or not getattr(step, "alone", False)):
+                yield call(wire.execute, connection, BEGIN + limit)
                 begun = True
 
         try:
@@ -146,7 +156,7 @@ class PostgresVerbs:
             text = self.engine.statements[step.name]
             columns = dict(zip(step.columns, map(list, zip(*step.rows, strict=True)), strict=True))
             return len((yield call(wire.fetch, connection, text.numbered, self._bind(text.parameters, columns))))
-        yield call(wire.execute, connection, step.text)
+        yield call(wire.execute, connection, step.text, lasting=True)
         return []
 
     def _bind(self, names: Sequence[str], given: Any) -> list[Any]:
@@ -159,6 +169,9 @@ class PostgresVerbs:
         if state is not None:
             return state.startswith(_PASSING)
         return isinstance(error, OSError | TimeoutError) or _is_named(error, _LOST)
+
+    def is_locked(self, error: BaseException) -> bool:
+        return sqlstate(error) == _LOCKED
 
     def check_not_inside(self, tx: Any) -> None:
         """Writers do not wait for each other here."""

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
+import sys
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+import time
+from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from postroom._kernel.program import Async, Program, Sync, call, verb
-from postroom._stores.sql.drivers.pools import BEGIN, HEARTBEAT, Lease, PoolSettings
+from postroom._stores.sql.drivers.pools import BEGIN, HEARTBEAT, LASTING, Lease, PoolSettings
 from postroom.errors import ExtraMissing
 
 _log = logging.getLogger("postroom")
+
+
+POOL_NAME = "postroom"
 
 
 class PsycopgWireVerbs:
@@ -51,14 +58,16 @@ class PsycopgWireVerbs:
         return rows
 
     @verb
-    def execute(self, connection: Any, text: str) -> Program[None]:
-        """One statement without parameters or rows."""
-        yield call(self._cursor(connection).execute, text)
+    def execute(self, connection: Any, text: str, *, lasting: bool = False) -> Program[None]:
+        """Statements without parameters or rows. `lasting`: they may take their time."""
+        with Impatient.made_patient(connection) if lasting else nullcontext():
+            # Several in one visit are only understood as text.
+            yield call(self._cursor(connection, binary=False).execute, text)
 
-    def _cursor(self, connection: Any) -> Any:
+    def _cursor(self, connection: Any, *, binary: bool = True) -> Any:
         psycopg = import_psycopg()
         cursor = getattr(psycopg, self._cursor_class)(connection, row_factory=psycopg.rows.tuple_row)
-        cursor.format = psycopg.pq.Format.BINARY
+        cursor.format = psycopg.pq.Format.BINARY if binary else psycopg.pq.Format.TEXT
         return cursor
 
 
@@ -107,6 +116,68 @@ class SyncPsycopgWire(PsycopgWireVerbs, Sync):
     _cursor_class = "RawCursor"
 
 
+class Impatient:
+    """A connection of a pool of our own: it gives up a server that takes what is sent, and says nothing.
+
+    Everything that psycopg waits for goes through `wait`, in both colours, as a generator that is woken several times a
+    second: whatever was heard, or nothing.
+    """
+
+    seconds: float
+    gave_up = False
+
+    @classmethod
+    @contextmanager
+    def made_patient(cls, connection: Any) -> Iterator[None]:
+        """For what may take long."""
+        if isinstance(connection, cls):
+            connection.seconds = LASTING
+        try:
+            yield
+        finally:
+            if isinstance(connection, cls):
+                del connection.seconds
+
+    def wait(self, waiting: Generator[Any, Any, Any], *args: Any, **options: Any) -> Any:
+        if options.get("timeout") is None:  # otherwise it has a limit already: notifications are waited for
+            waiting = self._limited(waiting)
+        return super().wait(waiting, *args, **options)  # type: ignore[misc]
+
+    def _limited(self, waiting: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+        last = time.monotonic()
+        try:
+            wanted = next(waiting)
+            while True:
+                heard = yield wanted
+                if heard:
+                    last = time.monotonic()
+                elif time.monotonic() > last + self.seconds:
+                    raise self._give_up()
+                wanted = waiting.send(heard)
+        except StopIteration as stop:
+            return stop.value
+
+    def _give_up(self) -> BaseException:
+        """What was asked may have happened all the same, as with any connection that is lost."""
+        self.gave_up = True
+        pgconn: Any = self.pgconn  # type: ignore[attr-defined]
+        pgconn.finish()
+        handled = sys.exception()
+        if isinstance(handled, asyncio.CancelledError | KeyboardInterrupt):
+            return handled  # its caller has gone: psycopg waits only for the end of what was cancelled
+        return import_psycopg().OperationalError(f"the server has said nothing for {self.seconds:g} seconds")
+
+
+def _tell_as_our_own(record: logging.LogRecord) -> bool:
+    """A filter for the log of psycopg's pools: what happens to ours is no warning. The verbs that meet it say what is
+    wrong, and the pool goes on by itself. Our logger tells it to whoever asks. Pools of the user are left alone."""
+    about = record.args[0] if isinstance(record.args, tuple) and record.args else None
+    is_ours = about == POOL_NAME or isinstance(about, Impatient)
+    if is_ours and record.levelno >= logging.WARNING:
+        _log.info("the pool of connections: %s", record.getMessage())
+    return not is_ours or record.levelno < logging.WARNING
+
+
 class PsycopgPoolVerbs:
     """Connections of psycopg: of a pool of our own, or of the user's."""
 
@@ -119,6 +190,8 @@ class PsycopgPoolVerbs:
         self._pool: Any = pool
         self._place: Any = None
         self._making = threading.Lock()
+        self._in_use: set[int] = set()
+        """The leases that are out."""
 
     @verb
     def acquire(self) -> Program[Lease]:
@@ -135,29 +208,35 @@ class PsycopgPoolVerbs:
         try:
             connection = yield call(pool.getconn)
         except import_pool().PoolTimeout:
-            if self._theirs is not None or not self._pool.get_stats().get("connections_errors"):
-                raise  # all are in use
-            # The pool could not connect, and does not say why; or it waits longer than the server was away.
+            if self._theirs is not None or len(self._in_use) >= self._settings.size:
+                raise
+            # The pool could not connect, and does not say why; or it is still at it, which takes longer than it has
+            # patience; or it waits longer than the server was away.
             return (yield from self._extra())
         lease = Lease(connection, connection, restore=not connection.autocommit, pool=pool)
+        self._in_use.add(id(lease))
         if lease.restore:
             yield call(connection.set_autocommit, True)
         return lease
 
     @verb
     def release(self, lease: Lease, *, broken: bool = False) -> Program[None]:
+        self._in_use.discard(id(lease))
         if broken or lease.extra:
             yield call(lease.connection.close)
         elif lease.restore:
             yield call(lease.connection.set_autocommit, False)
         if not lease.extra:
             yield call(lease.pool.putconn, lease.connection)
-        if broken and self._theirs is None and not lease.extra:
-            yield call(lease.pool.check)  # where one is lost, the idle ones may be too
+        if broken and self._theirs is None and not lease.extra and not lease.connection.gave_up:
+            # Where one is lost, the idle ones may be too. Not so where one was given up: it may have waited for a lock,
+            # and where the server says nothing, to ask each of the others would take as long again.
+            yield call(lease.pool.check)
 
     @verb
     def begin(self, lease: Lease) -> Program[None]:
-        yield call(self.wire.execute, lease.connection, BEGIN)
+        mine = self._theirs is None and self._settings.for_handlers
+        yield call(self.wire.execute, lease.connection, f"{BEGIN}; {mine}" if mine else BEGIN)
 
     @verb
     def commit(self, lease: Lease) -> Program[None]:
@@ -177,9 +256,15 @@ class PsycopgPoolVerbs:
 
     def _extra(self) -> Program[Lease]:
         """A connection beside the pool, or the error that keeps us from having one."""
-        connect = getattr(import_psycopg(), self.wire.connection_class).connect
-        connection = yield call(connect, self._settings.url, **self._parameters())
-        return Lease(connection, connection, extra=True)
+        lease = Lease(None, None, extra=True)
+        self._in_use.add(id(lease))  # from now on, so that a crowd that waits does not become a crowd of connections
+        try:
+            connection = yield call(self._connection_class.connect, self._settings.url, **self._parameters())
+        except BaseException:
+            self._in_use.discard(id(lease))
+            raise
+        lease.connection = lease.handle = connection
+        return lease
 
     def _parameters(self) -> dict[str, Any]:
         settings = self._settings
@@ -202,16 +287,24 @@ class PsycopgPoolVerbs:
             parameters["target_session_attrs"] = "read-write"
         return parameters
 
+    @functools.cached_property
+    def _connection_class(self) -> Any:
+        theirs = getattr(import_psycopg(), self.wire.connection_class)
+        details = {"seconds": self._settings.answer_seconds, "__module__": theirs.__module__}
+        return type(theirs.__name__, (Impatient, theirs), details)
+
     def _make(self) -> Any:
         settings = self._settings
+        logging.getLogger("psycopg.pool").addFilter(_tell_as_our_own)  # once, however often
         return getattr(import_pool(), self._pool_class)(
             settings.url,
+            connection_class=self._connection_class,
             kwargs=self._parameters(),
             min_size=0,
             max_size=settings.size,
             open=False,
             timeout=settings.wait_seconds,
-            name="postroom",
+            name=POOL_NAME,
         )
 
     def _where(self) -> Any:

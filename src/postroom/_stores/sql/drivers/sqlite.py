@@ -191,6 +191,10 @@ class SqliteVerbs:
     def is_transient(self, error: BaseException) -> bool:
         return is_busy(error)
 
+    def is_locked(self, error: BaseException) -> bool:
+        """There is one lock for all, and everybody waits for it."""
+        return False
+
     def wait(self) -> Any:
         """SQLite tells nobody anything."""
         raise NotImplementedError
@@ -256,7 +260,14 @@ class Sqlite3Driver(SqliteVerbs, Sync):
         self._connection: sqlite3.Connection | None = None
 
     @verb
-    def transact(self, program: Callable[[], Program[Any]], *, tx: Any = None, write: bool = True) -> Program[Any]:
+    def transact(
+        self,
+        program: Callable[[], Program[Any]],
+        *,
+        tx: Any = None,
+        write: bool = True,
+        patience: float | None = None,
+    ) -> Program[Any]:
         self._check_open()
         if tx is not None:
             connection, _ = yield from open_connection(tx, kind="sqlite", colour="sync", wires=[_Sqlite3Wire()])
@@ -310,7 +321,14 @@ class AiosqliteDriver(SqliteVerbs, Async):
         self._one_writer = asyncio.Lock()
 
     @verb
-    def transact(self, program: Callable[[], Program[Any]], *, tx: Any = None, write: bool = True) -> Program[Any]:
+    def transact(
+        self,
+        program: Callable[[], Program[Any]],
+        *,
+        tx: Any = None,
+        write: bool = True,
+        patience: float | None = None,
+    ) -> Program[Any]:
         self._check_open()
         if tx is None:
             connection = yield from self._own(write=write or self.path == MEMORY)
