@@ -44,6 +44,7 @@ __all__ = [
     "Clock",
     "Counts",
     "Delivery",
+    "Directory",
     "Draft",
     "Ending",
     "Features",
@@ -172,6 +173,14 @@ class Transient(Protocol):
 
     def is_transient(self, error: BaseException) -> bool:
         """Whether the same call may well succeed a moment later, having changed nothing now."""
+
+
+@runtime_checkable
+class Directory(Protocol):
+    """Stores that know which boxes they have: for people who look at a database without the program that uses it."""
+
+    async def boxes(self) -> list[str]:
+        """The keys of the boxes that have messages, in order. A box that is empty now may be among them."""
 
 
 @runtime_checkable

@@ -30,7 +30,7 @@ SURFACE = {
     """,
     "postroom.sync": "Postroom Inbox Outbox",
     "postroom.spi": """
-        Store QueueStore KeyStore Schema Turner Transactor Transient Waker Features Clock SystemClock
+        Store QueueStore KeyStore Schema Turner Transactor Transient Directory Waker Features Clock SystemClock
         Box Order Delivery Keeping Draft Format Ask Settlement Held Filter Purge Mark Key
         Receipt ReceiptStatus Message StoredMessage Claim Settled Reaped Sighting Counts State Ending
         TRANSITIONS is_in_line claimable_front

@@ -175,6 +175,11 @@ class MemoryVerbs:
             now = self._clock.now()
             yield self._shelves.setdefault(box.key, Shelf()), now, to_microseconds(now)
 
+    @instant
+    def boxes(self) -> list[str]:
+        with self._lock:
+            return sorted(key for key, shelf in self._shelves.items() if shelf.entries)
+
     # -- put and record ------------------------------------------------------------------------------------------
 
     @instant

@@ -154,6 +154,10 @@ class ObservedVerbs:
         return (yield from self._watch("counts", box, None, call(self.store.counts, box)))
 
     @verb
+    def boxes(self) -> Program[list[str]]:
+        return (yield call(self.store.boxes))
+
+    @verb
     def record(self, box: Box, drafts: Sequence[Draft], *, tx: Any = None) -> Program[list[Sighting]]:
         return (yield from self._watch("record", box, drafts, call(self.store.record, box, drafts, tx=tx)))
 

@@ -17,6 +17,7 @@ from postroom import Inbox, Outbox, Postroom
 from postroom._kernel.states import BoxKind
 from postroom._stores.sql.statements import DEFAULT_PREFIX
 from postroom.errors import ArgumentValueError
+from postroom.spi import Directory
 
 AnyBox = Inbox | Outbox
 R = TypeVar("R")
@@ -76,12 +77,19 @@ class Place:
         return cls(load(path), is_declared=True)
 
     def boxes(self, inboxes: Iterable[str] | None, outboxes: Iterable[str] | None) -> list[AnyBox]:
-        """Those that are named; otherwise all that a declared room has, or the two with default names."""
+        """Those that are named; otherwise all of a declared room, or of the database; or the two with default names."""
         named = [self._box("inbox", name) for name in inboxes or ()]
         named += [self._box("outbox", name) for name in outboxes or ()]
         if named:
             return named
-        return self.room.boxes if self.is_declared else [self.room.inbox(), self.room.outbox()]
+        if self.is_declared:
+            return self.room.boxes
+        found = [key.split(":", 1) for key in self._found()]
+        return [self._box(*each) for each in found] or [self.room.inbox(), self.room.outbox()]  # type: ignore[arg-type]
+
+    def _found(self) -> list[str]:
+        """What the database itself knows."""
+        return self.wait(self.room.store.boxes()) if isinstance(self.room.store.store, Directory) else []
 
     def box(self, inbox: str | None, outbox: str | None) -> AnyBox:
         """The one box that is named."""

@@ -29,7 +29,7 @@ def status(
     every: Annotated[float, typer.Option(min=0.1, max=3600, help="Seconds between two looks.")] = 1.0,
     json: Json = False,
 ) -> None:
-    """Show how many messages stand in each state. Without names: a room's boxes, or the inbox and the outbox."""
+    """Show how many messages stand in each state. Without names: all boxes of the room, or of the database."""
     with Place.of(room, url, prefix, schema) as place:
         boxes = place.boxes(inbox, outbox)
         if watch:

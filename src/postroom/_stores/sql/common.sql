@@ -152,6 +152,15 @@ SELECT w.*
 -- All that ever had this id, a retired holder of the key included.
 SELECT e.* FROM postroom_entry e WHERE e.box = :box AND e.message_id = :message_id ORDER BY e.id
 
+-- name: boxes
+-- From one box to the next by the index of keys, however many messages each has.
+WITH RECURSIVE found (box) AS (
+    SELECT min(box) FROM postroom_message
+    UNION ALL
+    SELECT (SELECT min(m.box) FROM postroom_message m WHERE m.box > found.box) FROM found WHERE found.box IS NOT NULL
+)
+SELECT box FROM found WHERE box IS NOT NULL
+
 -- name: count_queue
 SELECT state, count(*) FROM postroom_queue WHERE box = :box GROUP BY state
 

@@ -609,6 +609,10 @@ class QueuePrograms:
             return (yield Statement("find_listed", {"box": box.key, "ids": ids}))
         return (yield Statement("find_named", {"box": box.key, "message_id": which.message_id}))
 
+    def boxes(self) -> Program[list[str]]:
+        found = yield Statement("boxes")
+        return [box for (box,) in found]
+
     def counts(self, box: Box) -> Program[Counts]:
         found = yield Statement("count_queue", {"box": box.key})
         [(done,)] = yield Statement("count_done", {"box": box.key})

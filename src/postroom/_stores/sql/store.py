@@ -124,6 +124,10 @@ class SqlVerbs:
         return (yield from self._read(self._queue.counts, box))
 
     @verb
+    def boxes(self) -> Program[list[str]]:
+        return (yield from self._read(self._queue.boxes))
+
+    @verb
     def record(self, box: Box, drafts: Sequence[Draft], *, tx: Any = None) -> Program[list[Sighting]]:
         return (yield from self._transact(self._keys.record, box, drafts, tx=tx))
 

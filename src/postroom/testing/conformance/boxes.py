@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from postroom.spi import Draft, Filter, Key, Purge, Reaped, ReceiptStatus, State
+from postroom.spi import Directory, Draft, Filter, Key, Purge, Reaped, ReceiptStatus, State
 from postroom.testing.conformance.base import LEASE, SOURCE, Desk, Elapse, OpenBox, Suite, draft, names, seconds
 
 
@@ -25,6 +25,15 @@ class BoxesConformance(Suite):
             assert message.payload == box.box.key
             assert await box.ack(message) == [True]
             assert len(await box.find()) == 1
+
+    async def test_a_store_knows_its_boxes(self, pair: tuple[Desk, Desk]) -> None:
+        one, two = pair
+        if not isinstance(one.store, Directory):
+            pytest.skip("this store does not know which boxes it has: it has no verb `boxes`")
+        assert await one.store.boxes() == []
+        for box in pair:
+            await box.finish(draft("1"))
+        assert await one.store.boxes() == sorted([one.box.key, two.box.key])
 
     async def test_ids_are_unique_in_a_store(self, pair: tuple[Desk, Desk]) -> None:
         one, two = pair
