@@ -27,6 +27,10 @@ class Aim:
     met: bool
 
 
+def at_least(wanted: float, value: float, text: str) -> Aim:
+    return Aim(f"{text} at least {wanted:g}", value, value >= wanted)
+
+
 @dataclass(frozen=True)
 class Section:
     """Cases that belong together. The ratios are to `limit`, a contender of the same case."""

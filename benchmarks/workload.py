@@ -24,9 +24,12 @@ class Item(NamedTuple):
     text: str
 
 
-def items(count: int) -> list[Item]:
-    """New messages. Ids grow: random ones would measure the page cache instead, as the documentation says."""
-    return [_item(number) for number in itertools.islice(_numbers, count)]
+def items(count: int, note: int = 0) -> list[Item]:
+    """New messages. Ids grow: random ones would measure the page cache instead, as the documentation says.
+
+    `note` makes payloads longer by so many bytes.
+    """
+    return [_item(number, note) for number in itertools.islice(_numbers, count)]
 
 
 def chunks(sequence: list[Item], size: int) -> Iterator[list[Item]]:
@@ -34,13 +37,13 @@ def chunks(sequence: list[Item], size: int) -> Iterator[list[Item]]:
         yield sequence[start : start + size]
 
 
-def _item(number: int) -> Item:
+def _item(number: int, note: int = 0) -> Item:
     payload = {
         "order": f"{number:010d}",
         "customer": f"c-{number % 1000:04d}",
         "amount": 1999,
         "currency": "EUR",
-        "note": "leave it with the neighbour",
+        "note": "leave it with the neighbour" + "." * note,
     }
     return Item(f"event-{number:012d}", payload, msgspec.json.encode(payload).decode())
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from statistics import median
 
-from benchmarks.postgres.cases.enqueue import EACH, FROM_TASKS, IN_BULK
+from benchmarks.common.cases.backlog import flatness
+from benchmarks.common.cases.enqueue import EACH, FROM_TASKS, IN_BULK
+from benchmarks.common.cases.order import fifo_share
+from benchmarks.common.lineup import POSTROOM, POSTROOM_LISTS, RAW
+from benchmarks.common.report import Section
 from benchmarks.postgres.cases.horizon import FREE, HELD
-from benchmarks.postgres.cases.order import FIFO, UNORDERED, name
-from benchmarks.postgres.report import Section
-from benchmarks.postgres.subjects import PGQUEUER, POSTROOM, POSTROOM_LISTS, RAW
-from benchmarks.table import Aim
+from benchmarks.postgres.subjects import PGQUEUER
+from benchmarks.table import Aim, at_least
 
 
 def aims(sections: Mapping[str, Section]) -> list[Aim]:
@@ -21,16 +23,12 @@ def aims(sections: Mapping[str, Section]) -> list[Aim]:
     if "enqueue" in sections:
         found += _enqueue(sections["enqueue"])
     if "order" in sections:
-        ratio = median(sections["order"].case(name(10_000)).ratios(FIFO, UNORDERED))
-        found.append(_at_least(0.5, ratio, "FIFO over 10,000 groups / unordered"))
+        found.append(fifo_share(sections["order"]))
     if "backlog" in sections:
-        rates = [case.rate(POSTROOM) or 0 for case in sections["backlog"].cases[:3]]
-        factor = max(rates) / min(rates)
-        cases = f"{sections['backlog'].cases[0].name} to {sections['backlog'].cases[: len(rates)][-1].name}"
-        found.append(Aim(f"dearest backlog / cheapest, {cases}, at most 1.3", factor, factor <= 1.3))
+        found.append(flatness(sections["backlog"]))
     if "horizon" in sections:
         case = next(case for case in sections["horizon"].cases if case.name.startswith(POSTROOM))
-        found.append(_at_least(0.7, median(case.ratios(HELD, FREE)), "drain with xmin held / free"))
+        found.append(at_least(0.7, median(case.ratios(HELD, FREE)), "drain with xmin held / free"))
     return found
 
 
@@ -39,8 +37,8 @@ def _drain(section: Section) -> list[Aim]:
     for contender in (POSTROOM, POSTROOM_LISTS):
         best = section.best(contender)
         if PGQUEUER in section.contenders:
-            found.append(_at_least(3, best / section.best(PGQUEUER), f"drain: best of {contender} / best of pgqueuer"))
-        found.append(_at_least(0.6, best / section.best(RAW), f"drain: best of {contender} / best of raw"))
+            found.append(at_least(3, best / section.best(PGQUEUER), f"drain: best of {contender} / best of pgqueuer"))
+        found.append(at_least(0.6, best / section.best(RAW), f"drain: best of {contender} / best of raw"))
     return found
 
 
@@ -51,10 +49,6 @@ def _enqueue(section: Section) -> list[Aim]:
     ratio = median(bulk.ratios(POSTROOM, PGQUEUER))
     from_tasks, single = tasks.rate(POSTROOM) or 0, each.rate(PGQUEUER) or 1
     return [
-        _at_least(1.2, ratio, "bulk enqueue with deduplication / pgqueuer's without"),
-        _at_least(8, from_tasks / single, "enqueue from 100 tasks / pgqueuer's single enqueue"),
+        at_least(1.2, ratio, "bulk enqueue with deduplication / pgqueuer's without"),
+        at_least(8, from_tasks / single, "enqueue from 100 tasks / pgqueuer's single enqueue"),
     ]
-
-
-def _at_least(wanted: float, value: float, text: str) -> Aim:
-    return Aim(f"{text} at least {wanted:g}", value, value >= wanted)

@@ -1,14 +1,14 @@
-"""How much is measured: sized so that a turn takes from a tenth of a second to a few seconds."""
+"""How much is measured on PostgreSQL."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from benchmarks.postgres.subjects import AWA, PGQUEUER, POSTROOM, POSTROOM_LISTS, PROCRASTINATE, RAW, SAQ
+from benchmarks.common import plan
+from benchmarks.common.lineup import POSTROOM, POSTROOM_LISTS, RAW
+from benchmarks.postgres.subjects import AWA, PGQUEUER, PROCRASTINATE, SAQ
 from benchmarks.rounds import Turns
 
-BULK = 1_000
-TASKS = 100
 BATCH = 100
 """Of the cases that do not vary it."""
 
@@ -44,37 +44,23 @@ BATCHES = {
 ALL = tuple(BATCHES)
 
 
-@dataclass(frozen=True)
-class Plan:
-    name: str
-    turns: Turns
-    share: float
-    """Of MESSAGES."""
-    batches: tuple[int, ...]
-    pairs: tuple[Turns, tuple[str, ...]]
-    """Turns, and who takes them."""
-    latencies: tuple[int, int]
-    """Rounds, and messages per round."""
-    groups: tuple[int, ...]
-    ordered: tuple[int, int]
-    """Messages that wait all the time, and messages per turn."""
-    levels: tuple[int, ...]
-    slices: tuple[Turns, int]
-    """Turns, and messages per turn."""
+@dataclass(frozen=True, kw_only=True)
+class Plan(plan.Plan):
     held: tuple[Turns, dict[str, int]]
     """Turns, and messages per turn."""
     counted: tuple[int, tuple[str, ...]]
     """Messages of which WAL, commits and statements are counted (of slow contenders, a turn's worth), and whose."""
     flow: dict[str, int]
 
-    def messages(self, case: str, name: str) -> int:
-        return max(100, int(MESSAGES[case][name] * self.share))
-
 
 FULL = Plan(
     name="full",
     turns=Turns(rounds=5, turns=1),
     share=1.0,
+    messages_per_turn=MESSAGES,
+    takes=BATCHES,
+    batch=BATCH,
+    fewer={10: 4},
     batches=(10, 50, 100, 500, 1_000),
     pairs=(Turns(rounds=3, turns=1), ALL),
     latencies=(4, 50),
@@ -91,6 +77,10 @@ QUICK = Plan(
     name="quick",
     turns=Turns(rounds=2, turns=1),
     share=0.3,
+    messages_per_turn=MESSAGES,
+    takes=BATCHES,
+    batch=BATCH,
+    fewer={10: 4},
     batches=(10, 100, 500),
     pairs=(Turns(rounds=1, turns=1), (RAW, POSTROOM, PGQUEUER)),
     latencies=(1, 25),

@@ -17,13 +17,13 @@ from postroom._faces.options import BoxOptions, make_box
 from postroom._faces.outbox import Outbox, SyncOutbox
 from postroom._kernel.clock import Clock
 from postroom._kernel.decide import describe
-from postroom._kernel.observer import Event, Observer
+from postroom._kernel.observer import Event, Observer, hears
 from postroom._kernel.policy import Box
 from postroom._kernel.program import Async, Program, Sync, call, verb
 from postroom._kernel.retry import StorageRetry
 from postroom._kernel.states import BoxKind
 from postroom._runtime.janitor import Cleaned, Cleaning, Janitor
-from postroom._runtime.supervisor import BoxHealth, Supervisor
+from postroom._runtime.supervisor import WAKING, BoxHealth, Supervisor
 from postroom._stores import journal
 from postroom._stores.sql.statements import DEFAULT_PREFIX
 from postroom.errors import ArgumentValueError, FeatureMissing, SchemaError
@@ -43,6 +43,7 @@ class RoomOptions(TypedDict, total=False):
     pool: Any
     notify: bool
     deploy_schema: bool
+    require_durable: bool
     observers: Sequence[Observer]
     storage_retry: StorageRetry | None
     clock: Clock | None
@@ -63,6 +64,7 @@ class RoomVerbs:
         pool: Any = None,
         notify: bool = True,
         deploy_schema: bool = False,
+        require_durable: bool = False,
         observers: Sequence[Observer] = (),
         storage_retry: StorageRetry | None = None,
         clock: Clock | None = None,
@@ -72,7 +74,8 @@ class RoomVerbs:
         `prefix` begins the names of all tables; `schema` is the database schema that they are in. `pool` is where
         connections come from: a pool of the driver's, or a SQLAlchemy engine, whose connections handlers then get too.
         `notify=False` leaves workers to polling. `deploy_schema` makes missing tables on first use; otherwise call
-        `migrate()` once, when you deploy. `storage_retry` says how to meet errors that pass by themselves, such as a
+        `migrate()` once, when you deploy. `require_durable` refuses a Redis that may forget what it has accepted;
+        without it, that is a warning. `storage_retry` says how to meet errors that pass by themselves, such as a
         busy database. `clock` is for tests.
         """
         if store is None:
@@ -84,6 +87,7 @@ class RoomVerbs:
                 pool=pool,
                 notify=notify,
                 deploy_schema=deploy_schema,
+                require_durable=require_durable,
                 clock=clock,
             )
         elif url is not None:
@@ -152,6 +156,7 @@ class Postroom(RoomVerbs, Async):
             cleans_alone=cleaning is not None,
         )
 
+    @hears(*WAKING)
     def _wake(self, event: Event) -> None:
         self._supervisor.wake(event)
 

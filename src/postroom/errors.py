@@ -10,6 +10,7 @@
     ├── ExtraMissing               also an ImportError: an optional package is not installed
     ├── HandlerExists              also a ValueError: a topic has one handler per box
     ├── Undecodable                also a ValueError: a payload is not what its handler takes
+    ├── NotReplicated              also a TimeoutError: too few replicas have a write, which stands all the same
     ├── RoomClosed                 also a RuntimeError
     └── SchemaError
         ├── SchemaMissing          the tables are not there
@@ -68,6 +69,10 @@ class HandlerExists(PostroomError, ValueError):
 
 class Undecodable(PostroomError, ValueError):
     """A payload cannot be decoded to the type that its handler takes."""
+
+
+class NotReplicated(PostroomError, TimeoutError):
+    """Fewer replicas than `wait_replicas` have acknowledged a write in time. It stands on the master all the same."""
 
 
 class RoomClosed(PostroomError, RuntimeError):

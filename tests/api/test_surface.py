@@ -26,7 +26,7 @@ SURFACE = {
         Cleaning Cleaned BoxHealth
         Event Observer
         PostroomError AmbiguousMessageId ArgumentTypeError ArgumentValueError ExtraMissing FeatureMissing HandlerExists
-        MessageNotFound RoomClosed SchemaError SchemaMissing SchemaOutdated SchemaTooNew TransactionRefused Undecodable
+        MessageNotFound NotReplicated RoomClosed SchemaError SchemaMissing SchemaOutdated SchemaTooNew TransactionRefused Undecodable
     """,
     "postroom.sync": "Postroom Inbox Outbox",
     "postroom.spi": """
@@ -185,6 +185,7 @@ def test_every_error_is_a_postroom_error() -> None:
         (postroom.MessageNotFound, LookupError),
         (postroom.TransactionRefused, ValueError),
         (postroom.ExtraMissing, ImportError),
+        (postroom.NotReplicated, TimeoutError),
         (postroom.RoomClosed, RuntimeError),
         (postroom.HandlerExists, ValueError),
         (postroom.Undecodable, ValueError),

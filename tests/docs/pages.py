@@ -9,7 +9,8 @@ which the program has made; it prints its rows, with | between the columns.
 name. `<!-- run -->` right before a `console` block: its commands are run. Other blocks are for reading only.
 
 Where a program has written `postgresql://localhost/shop`, with or without a driver, that is a PostgreSQL database of
-its own, which is new and empty; its `sql` blocks run there.
+its own, which is new and empty; its `sql` blocks run there. Where it has written `redis://localhost:6379/0`, that is a
+Redis which is empty, and nobody else's while the program runs.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _NEW = "<!-- new program -->"
 _FILE = re.compile(r"<!-- file: (\S+) -->\s*\Z")
 _RUN = re.compile(r"<!-- run -->\s*\Z")
-_ADDRESS = re.compile(r"(postgresql(?:\+\w+)?)://localhost/shop\b")
+_POSTGRES_ADDRESS = re.compile(r"(postgresql(?:\+\w+)?)://localhost/shop\b")
+_REDIS_ADDRESS = re.compile(r"\bredis://localhost:6379/0\b")
 
 _SQLITE = """\
 import sqlite3 as _sqlite3
@@ -79,11 +81,21 @@ class Program:
 
     @property
     def uses_postgres(self) -> bool:
-        return _ADDRESS.search(self.text) is not None
+        return _POSTGRES_ADDRESS.search(self.text) is not None
 
-    def text_on(self, url: str) -> str:
-        """With the address of a real database in place of the one on the page."""
-        return _ADDRESS.sub(lambda found: f"{found[1]}://{url.partition('://')[2]}", self.text)
+    @property
+    def uses_redis(self) -> bool:
+        return _REDIS_ADDRESS.search(self.text) is not None
+
+    def text_on(self, *, postgres: str | None = None, redis: str | None = None) -> str:
+        """With the addresses of real servers in place of those on the page."""
+        text = self.text
+        if postgres is not None:
+            database = postgres.partition("://")[2]
+            text = _POSTGRES_ADDRESS.sub(lambda found: f"{found[1]}://{database}", text)
+        if redis is not None:
+            text = _REDIS_ADDRESS.sub(lambda _: redis, text)
+        return text
 
 
 def programs_in(page: Path, text: str) -> list[Program]:

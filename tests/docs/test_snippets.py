@@ -13,6 +13,7 @@ import pytest
 
 from postroom import sync
 from tests.docs.pages import MARK, PAGES, ROOT, Program, programs_in
+from tests.docs.servers import empty_redis
 from tests.postgres import create_database
 
 PROGRAMS = [program for page in PAGES for program in programs_in(page, page.read_text("utf-8"))]
@@ -24,7 +25,10 @@ ENVIRONMENT |= {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['
 
 def run(program: Program, folder: Path) -> list[str]:
     """What each block printed."""
-    text = program.text_on(create_database()) if program.uses_postgres else program.text
+    text = program.text_on(
+        postgres=create_database() if program.uses_postgres else None,
+        redis=empty_redis() if program.uses_redis else None,
+    )
     (folder / "program.py").write_text(text, "utf-8")
     done = subprocess.run(
         [sys.executable, "-W", "error", "program.py"],
@@ -143,6 +147,20 @@ class TestTheRule:
             "'postgresql+asyncpg://localhost/shop?pool_size=3' 'postgresql://localhost/shopping' 'postgresql://db/shop'"
         )
         [program] = programs_in(PAGES[0], f"```python\n{text}\n```\n")
-        assert program.text_on("postgresql://me@here:5/real").splitlines()[1] == (
+        assert program.text_on(postgres="postgresql://me@here:5/real").splitlines()[1] == (
             "'postgresql+asyncpg://me@here:5/real?pool_size=3' 'postgresql://localhost/shopping' 'postgresql://db/shop'"
+        )
+
+    def test_a_program_with_a_redis_address_gets_an_empty_server(self, tmp_path: Path) -> None:
+        page = "```python\nimport redis\nwith redis.Redis.from_url('redis://localhost:6379/0') as client:\n"
+        page += "    print(client.incr('runs'), client.dbsize())\n```\n"
+        [program] = programs_in(PAGES[0], page)
+        assert run(program, tmp_path) == ["1 1\n"]
+        assert run(program, tmp_path) == ["1 1\n"]  # nothing is left of the run before
+
+    def test_only_that_address_of_redis_is_replaced(self) -> None:
+        text = "'redis://localhost:6379/0?pool_size=3' 'redis://localhost:6379/01' 'redis://cache:6379/0'"
+        [program] = programs_in(PAGES[0], f"```python\n{text}\n```\n")
+        assert program.text_on(redis="redis://127.0.0.1:5/0").splitlines()[1] == (
+            "'redis://127.0.0.1:5/0?pool_size=3' 'redis://localhost:6379/01' 'redis://cache:6379/0'"
         )

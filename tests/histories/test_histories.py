@@ -11,6 +11,7 @@ POSTROOM_HISTORIES sets the number of histories for a longer search.
 
 from __future__ import annotations
 
+import functools
 import os
 import secrets
 from collections import defaultdict
@@ -21,6 +22,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+import redis
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -51,11 +53,14 @@ from postroom.spi import (
 )
 from postroom.testing import FrozenClock
 from tests.postgres import shared_database
+from tests.redis import audit, new_prefix, open_at, server
 
 HISTORIES = int(os.environ.get("POSTROOM_HISTORIES", "350"))
 STEPS = 40
 POSTGRES_SHARE = 5
 """Every statement is a visit to a server there: one history in so many."""
+REDIS_SHARE = 2
+"""There every verb is."""
 
 OWNERS = (UUID(int=1), UUID(int=2))
 EVERYTHING = Filter(limit=10_000)
@@ -441,6 +446,29 @@ class PostgresHistories(Histories):
         return open_store(shared_database(), colour="sync", clock=clock)
 
 
+class RedisHistories(Histories):
+    """The same on Redis, in boxes of its own."""
+
+    def open(self, clock: FrozenClock) -> Any:
+        return open_at(server(), "sync", prefix=redis_prefix(), clock=clock)
+
+    @invariant()
+    def everything_stands_where_it_should(self) -> None:
+        if self.seen:
+            counted = audit(redis_client(), redis_prefix(), self.box)
+            assert self.sql.counts(self.box) == {state: counted[state] for state in State}
+
+
+@functools.cache
+def redis_prefix() -> str:
+    return new_prefix()
+
+
+@functools.cache
+def redis_client() -> redis.Redis:
+    return redis.Redis.from_url(server())
+
+
 def _settings(histories: int) -> settings:
     return settings(
         max_examples=histories,
@@ -457,3 +485,5 @@ TestHistories = pytest.mark.req("IBX-106", "OBX-095", "C-26", "C-46")(Histories.
 TestHistories.settings = _settings(HISTORIES)
 TestPostgresHistories = pytest.mark.req("IBX-106", "OBX-095", "C-26", "C-46")(PostgresHistories.TestCase)
 TestPostgresHistories.settings = _settings(max(HISTORIES // POSTGRES_SHARE, 1))
+TestRedisHistories = pytest.mark.req("IBX-106", "OBX-095", "C-26", "C-46")(RedisHistories.TestCase)
+TestRedisHistories.settings = _settings(max(HISTORIES // REDIS_SHARE, 1))

@@ -12,6 +12,9 @@ from tools.servers.postgres import PostgresServer
 
 from tests.postgres_chaos.crew import prepare
 
+SETTINGS = {"max_connections": "200"}
+"""Sixteen workers, each with a pool of its own, and whoever watches them."""
+
 # Servers and workers are killed here while both cores are busy: that needs the machine for itself, and some minutes.
 # `make chaos` runs them; so does whoever sets POSTROOM_CHAOS.
 collect_ignore_glob = [] if os.environ.get("POSTROOM_CHAOS") else ["test_*.py"]
@@ -20,7 +23,7 @@ collect_ignore_glob = [] if os.environ.get("POSTROOM_CHAOS") else ["test_*.py"]
 @pytest.fixture(scope="session")
 def private_server() -> Iterator[PostgresServer]:
     try:
-        server = PostgresServer()
+        server = PostgresServer(SETTINGS)
     except ServerMissing as reason:
         missing(reason)
     with server:
@@ -30,8 +33,8 @@ def private_server() -> Iterator[PostgresServer]:
 @pytest.fixture
 def server(private_server: PostgresServer) -> PostgresServer:
     """It runs, with its own settings, whatever the test before has done to it."""
-    if private_server.settings or not private_server.running:
-        private_server.settings = {}
+    if private_server.settings != SETTINGS or not private_server.running:
+        private_server.settings = dict(SETTINGS)
         private_server.stop()
         private_server.start()
     return private_server
@@ -43,3 +46,19 @@ def database(server: PostgresServer) -> str:
     name = f"chaos_{secrets.token_hex(4)}"
     prepare(server.create_database(name))
     return name
+
+
+@pytest.fixture
+def bare_url(server: PostgresServer) -> str:
+    """The URL of a new database without tables, for what is not about power cuts: it does not wait for the disk."""
+    name = f"chaos_{secrets.token_hex(4)}"
+    url = server.create_database(name)
+    server.query(f"ALTER DATABASE {name} SET synchronous_commit = off")
+    return url
+
+
+@pytest.fixture
+def quick_url(bare_url: str) -> str:
+    """The same, with our tables, and one for effects."""
+    prepare(bare_url)
+    return bare_url

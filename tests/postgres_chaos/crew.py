@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -25,6 +26,8 @@ ROOT = Path(__file__).parents[2]
 CHAOS = int(os.environ.get("POSTROOM_CHAOS", "1"))
 """How much longer than usual the tests run."""
 PATIENCE = 60.0
+"""Seconds in which at least something must happen. How long all of it takes is up to the machine."""
+LONGEST = 600.0
 EFFECTS = "CREATE TABLE effects (position bigserial PRIMARY KEY, box text, line text, number integer)"
 
 HOLDERS = """
@@ -126,26 +129,36 @@ def message(line: Any, number: int) -> NewMessage:
     return NewMessage("t", number, source="s", message_id=f"{line}-{number}", group=str(line))
 
 
-def unfinished(url: str) -> int:
+def progress(url: str) -> tuple[int, int]:
+    """How many are left to do, and how many are done."""
     with psycopg.connect(url, autocommit=True) as connection:
-        row = connection.execute("SELECT count(*) FROM postroom_queue WHERE state IN (1, 2)").fetchone()
+        row = connection.execute(
+            "SELECT (SELECT count(*) FROM postroom_queue WHERE state IN (1, 2)), (SELECT count(*) FROM postroom_ledger)"
+        ).fetchone()
         assert row is not None
-        return int(row[0])
+        return int(row[0]), int(row[1])
 
 
 def let_finish(url: str, crew: Crew) -> None:
-    """Until nothing waits and nothing is claimed. What is stuck makes this fail."""
+    """Until nothing waits and nothing is claimed. What is stuck makes this fail: for long, nothing is completed."""
+    latest, changed = (0, 0), time.monotonic()
 
     def is_finished() -> bool:
+        nonlocal latest, changed
         if any(process.poll() is not None for process in crew.processes):
             raise AssertionError(f"a worker has ended\n{crew.errors()}")
         try:
-            return unfinished(url) == 0
+            left, completed = progress(url)
         except psycopg.OperationalError:
             return False  # the server is not back yet
+        if (left, completed) != latest:
+            latest, changed = (left, completed), time.monotonic()
+        elif time.monotonic() > changed + PATIENCE:
+            raise ServerFailed(f"{left} are left, and nothing has happened for {PATIENCE:g} seconds")
+        return left == 0
 
     try:
-        wait_for(is_finished, "all to be handled", seconds=PATIENCE)
+        wait_for(is_finished, "all to be handled", seconds=LONGEST)
     except ServerFailed as failure:
         raise AssertionError(f"{failure}\n{leftovers(url)}\n{crew.errors()}") from None
 

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from postroom import Postroom
-from tests.postgres_chaos.crew import message
+from tests.postgres_chaos.crew import Crew, message
 from tests.postgres_chaos.worker import Options, open_box
 
 LINES = 6
@@ -51,6 +51,13 @@ class Feed:
         goal = self.length + count
         async with asyncio.timeout(seconds), self._told:
             await self._told.wait_for(lambda: self.length >= goal)
+
+    async def until_all_claim(self, *crews: Crew, seconds: float = 60) -> None:
+        """Until each of the crews has claimed something more."""
+        before = [len(crew.claims("exact")) for crew in crews]
+        async with asyncio.timeout(seconds):
+            while any(len(crew.claims("exact")) == count for crew, count in zip(crews, before, strict=True)):
+                await self.more(1)
 
     @property
     def everything(self) -> dict[str, list[int]]:

@@ -106,6 +106,7 @@ async def test_what_a_lost_claim_took_comes_again_when_its_lease_ends(place: Pla
     lost = place.lose_answer(*(uuid_marks(lost_owner) if order == "none" else COMMIT))
     # The first try took something that nobody knows of; the second takes something else.
     [second] = await box.claim(lost_owner, 1.0, 1)
+    assert await box.renew(lost_owner, [second], 60) == [True]  # it must not come back with the other
     assert lost.is_set()
     counts = await place.watcher.inbox("claimed", order=order).counts()
     assert (counts[State.CLAIMED], counts[State.WAITING]) == (3, 1)
@@ -142,7 +143,7 @@ async def test_a_transactional_handler_has_its_effect_once(place: Place, driver:
 async def test_a_workers_round_is_neither_lost_nor_done_twice(place: Place, driver: str) -> None:
     """Settle and claim in one statement: the next round settles nothing twice, and goes on."""
     handled: list[int] = []
-    rooms_own = place.room.inbox("rounds", batch_size=5, lease_seconds=1.0, poll_interval=timedelta(milliseconds=10))
+    rooms_own = place.room.inbox("rounds", batch_size=5, lease_seconds=3.0, poll_interval=timedelta(milliseconds=10))
     lost: list[Any] = []
 
     @rooms_own.handler("t")
@@ -167,7 +168,7 @@ async def all_done(box: Any, count: int) -> bool:
     return bool(counts[State.DONE] == count and not counts[State.WAITING] and not counts[State.CLAIMED])
 
 
-async def until(condition: Callable[[], Any], seconds: float = 20) -> None:
+async def until(condition: Callable[[], Any], seconds: float = 60) -> None:
     async with asyncio.timeout(seconds):
         while not await condition():
             await asyncio.sleep(0.02)

@@ -14,8 +14,8 @@ import pytest
 from postroom import NewMessage, Postroom
 from tests.postgres import clean_database
 
-LONG = 3.0
-"""Seconds: who waits so long waits for the end of the transaction."""
+LONG = 20.0
+"""Seconds: who waits so long waits for the end of the transaction, which does not come before."""
 LATER = datetime(2100, 1, 1, tzinfo=UTC)
 
 Do = Callable[[Any, Any], Any]

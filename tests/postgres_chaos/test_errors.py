@@ -17,8 +17,7 @@ from tools.servers.postgres import PostgresServer
 from postroom import Message, NewMessage, Postroom, State, StorageRetry
 from postroom._stores.sql.drivers.postgres import sqlstate
 from postroom.sync import Postroom as SyncPostroom
-from tests.postgres import create_database, with_driver
-from tests.postgres_chaos.crew import prepare
+from tests.postgres import with_driver
 
 DRIVERS = ("asyncpg", "psycopg")
 each_driver = pytest.mark.parametrize("driver", DRIVERS)
@@ -27,10 +26,8 @@ PASSWORD, PAYLOAD = "correct-horse", "battery-staple"
 
 
 @pytest.fixture
-def url() -> str:
-    made = create_database()
-    prepare(made)
-    return made
+def url(quick_url: str) -> str:
+    return quick_url
 
 
 @pytest.fixture

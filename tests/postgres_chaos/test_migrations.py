@@ -15,16 +15,16 @@ from postroom import NewMessage, Postroom
 from postroom._stores.sql.statements import Migration
 from postroom.errors import SchemaTooNew
 from postroom.sync import Postroom as SyncPostroom
-from tests.postgres import create_database, with_driver
-from tests.postgres_chaos.crew import crew_on, prepare
+from tests.postgres import with_driver
+from tests.postgres_chaos.crew import crew_on
 from tests.postgres_chaos.feed import feeding
 from tests.postgres_chaos.test_crashes import FED, WORK, check_promises
 
 ROOMS = 6
 
 
-def test_of_many_rooms_that_migrate_at_once_one_does_it() -> None:
-    url = create_database()
+def test_of_many_rooms_that_migrate_at_once_one_does_it(bare_url: str) -> None:
+    url = bare_url
 
     def migrate(_number: int) -> list[int]:
         with SyncPostroom(url) as room:
@@ -38,8 +38,8 @@ def test_of_many_rooms_that_migrate_at_once_one_does_it() -> None:
 
 
 @pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
-async def test_rooms_that_make_their_tables_on_first_use_may_start_together(driver: str) -> None:
-    url = create_database()
+async def test_rooms_that_make_their_tables_on_first_use_may_start_together(bare_url: str, driver: str) -> None:
+    url = bare_url
     rooms = [Postroom(with_driver(url, driver), deploy_schema=True, schema="queues") for _ in range(ROOMS)]
     receipts = await asyncio.gather(
         *(room.inbox().enqueue("t", n, source="s", message_id=str(n)) for n, room in enumerate(rooms))
@@ -57,9 +57,8 @@ def add_a_column(room: Any) -> None:
     room.store.store._schema.newest = 99
 
 
-async def test_workers_go_on_while_the_tables_change_under_them(tmp_path: Path) -> None:
-    url = create_database()
-    prepare(url)
+async def test_workers_go_on_while_the_tables_change_under_them(quick_url: str, tmp_path: Path) -> None:
+    url = quick_url
     (tmp_path / "other").mkdir()
     with (
         crew_on(with_driver(url, "asyncpg"), tmp_path, 1, **WORK) as crew,
@@ -82,10 +81,9 @@ async def test_workers_go_on_while_the_tables_change_under_them(tmp_path: Path) 
         other.stop()
 
 
-async def test_a_migration_that_must_wait_gives_up_before_others_have_waited_long() -> None:
+async def test_a_migration_that_must_wait_gives_up_before_others_have_waited_long(quick_url: str) -> None:
     """While it waits for a table, everybody else waits behind it."""
-    url = create_database()
-    prepare(url)
+    url = quick_url
     reader = await asyncpg.connect(url)
     transaction = reader.transaction()
     await transaction.start()

@@ -19,9 +19,9 @@ import psycopg
 import pytest
 
 from postroom import Postroom
-from tests.postgres import create_database, with_driver
+from tests.postgres import with_driver
 from tests.postgres_chaos import crew as crews
-from tests.postgres_chaos.crew import CHAOS, HOLDERS, crew_on, effects, let_finish, message, prepare
+from tests.postgres_chaos.crew import CHAOS, HOLDERS, crew_on, effects, let_finish, message
 from tests.postgres_chaos.worker import Options, open_box
 
 PROCESSES, WORKERS = 4, 4
@@ -48,9 +48,8 @@ def watch(url: str) -> Iterator[list[str]]:
 
 
 @pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
-async def test_no_message_is_claimed_twice(tmp_path: Path, driver: str) -> None:
-    url = create_database()
-    prepare(url)
+async def test_no_message_is_claimed_twice(tmp_path: Path, quick_url: str, driver: str) -> None:
+    url = quick_url
     count = 4000 * CHAOS
     async with Postroom(url) as room:
         box = open_box(room, Options(url, ""), "plain")
@@ -108,11 +107,10 @@ class Producer:
 
 
 @pytest.mark.parametrize(("groups", "length"), [(4, 60), (120, 4)])
-async def test_groups_keep_their_order(tmp_path: Path, groups: int, length: int) -> None:
+async def test_groups_keep_their_order(tmp_path: Path, quick_url: str, groups: int, length: int) -> None:
     """Handlers fail, put off, and outlast their short leases; producers roll back and commit late."""
-    url = create_database()
-    prepare(url)
-    options: Any = {"boxes": ("exact", "sent"), "lease": 0.5, "trouble": 0.1, "batch_size": 5}
+    url = quick_url
+    options: Any = {"boxes": ("exact", "sent"), "lease": 1.0, "trouble": 0.1, "batch_size": 5}
     async with Postroom(url) as room:
         box = open_box(room, Options(url, "", **options), "exact")
         producers = [Producer(url, box, range(n, groups, 4), seed=n) for n in range(4)]

@@ -34,7 +34,7 @@ while read -r word; do
     [ "$word" = end ] && break
     server=$word
 done
-if ps -o args= -p "$server" | grep -qF "$1"; then
+if ps -ww -o args= -p "$server" | grep -qF "$1"; then
     family="$server $(pgrep -P "$server")"
     kill -CONT $family
     kill -QUIT "$server"
@@ -100,10 +100,14 @@ class Server(ABC):
     host: str = HOST
     stop_signal = signal.SIGINT
     """Ends it in order."""
+    close_signal = signal.SIGQUIT
+    """Ends it at once, when its data no longer matter."""
+    refuses_root = True
+    """Whether it has to run as somebody else where this process is root."""
 
     def __init__(self) -> None:
         self.port = free_port()
-        self.user = unprivileged_user()
+        self.user = unprivileged_user() if self.refuses_root else None
         self.folder = Path(tempfile.mkdtemp(prefix=f"postroom-{self.name}-", dir=self._temporary()))
         self.log = self.folder / "server.log"
         self._own(self.folder)
@@ -203,7 +207,7 @@ class Server(ABC):
         atexit.unregister(self.close)
         try:
             self.clean()
-            self._end(signal.SIGQUIT, 10)
+            self._end(self.close_signal, 10)
         except ServerFailed:
             self.kill()
         finally:

@@ -120,7 +120,12 @@ class Proxy:
     def _accepted(self, requests: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
         connection = self._loop.create_task(self._connect(requests, client))
         self._connections.add(connection)
-        connection.add_done_callback(self._connections.discard)
+        connection.add_done_callback(lambda ended: self._ended(ended, client))
+
+    def _ended(self, connection: asyncio.Task[None], client: asyncio.StreamWriter) -> None:
+        self._connections.discard(connection)
+        if not client.is_closing():  # it was cut before it had begun
+            client.transport.abort()
 
     async def _connect(self, requests: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
         writers = [client]

@@ -6,9 +6,11 @@ from typing import NamedTuple
 
 from tools.servers.postgres import PostgresServer
 
-from benchmarks.postgres.plan import BATCH, BATCHES, BULK
-from benchmarks.postgres.report import Section
-from benchmarks.postgres.stage import Stage, present, stderr
+from benchmarks.common.plan import BULK
+from benchmarks.common.report import Section
+from benchmarks.common.stage import stderr
+from benchmarks.postgres.plan import BATCH, BATCHES
+from benchmarks.postgres.stage import Stage
 from benchmarks.rounds import Case
 
 COUNTING = {"shared_preload_libraries": "pg_stat_statements", "pg_stat_statements.track": "top", "autovacuum": "off"}
@@ -34,10 +36,10 @@ def costs(stage: Stage) -> Section:
         server.query("CREATE EXTENSION pg_stat_statements")
         counting = Stage(server, stage.plan, stage.notes)
         counted, names = stage.plan.counted
-        for name in present(names):
+        for name in stage.present(*names):
             stderr.print(f"  counting {name}")
             messages = min(counted, stage.plan.messages("drain", name))
-            database = counting.database()
+            database = counting.place()
             counting.hand(name, database).close()
             server.query("CHECKPOINT")
             before = _count(server, database)
@@ -70,10 +72,10 @@ def _count(server: PostgresServer, database: str) -> Count:
 def flow(stage: Stage) -> Section:
     """Many messages in and out, 10,000 at a time, with autovacuum as it is by default."""
     cases = []
-    for name in present(tuple(stage.plan.flow)):
+    for name in stage.present(*stage.plan.flow):
         total = stage.plan.flow[name]
         stderr.print(f"  {total:,} messages through {name}")
-        database = stage.database()
+        database = stage.place()
         spent = 0.0
         with stage.hand(name, database) as hand:
             for _ in range(total // PIECE):

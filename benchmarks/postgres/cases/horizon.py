@@ -8,10 +8,11 @@ from functools import partial
 
 import psycopg
 
-from benchmarks.postgres.crew import Hand
-from benchmarks.postgres.plan import BATCH, BATCHES, BULK
-from benchmarks.postgres.report import Section
-from benchmarks.postgres.stage import Stage, present
+from benchmarks.common.crew import Hand
+from benchmarks.common.plan import BULK
+from benchmarks.common.report import Section
+from benchmarks.postgres.plan import BATCH, BATCHES
+from benchmarks.postgres.stage import Stage
 from benchmarks.postgres.subjects import PGQUEUER
 from benchmarks.rounds import Case
 
@@ -22,8 +23,8 @@ def horizon(stage: Stage) -> Section:
     turns, counts = stage.plan.held
     cases = []
     with ExitStack() as stack:
-        for name in present(tuple(counts)):
-            databases = {FREE: stage.database(), HELD: stage.database()}
+        for name in stage.present(*counts):
+            databases = {FREE: stage.place(), HELD: stage.place()}
             hands = {case: stack.enter_context(stage.hand(name, database)) for case, database in databases.items()}
             sent = counts[name]
             contenders = {

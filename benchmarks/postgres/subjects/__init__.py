@@ -1,27 +1,21 @@
-"""Who is measured: one module each, loaded only in the process that runs it."""
+"""Who is measured on PostgreSQL."""
 
 from __future__ import annotations
 
-from importlib import import_module
+from benchmarks.common.lineup import OURS, RAW, Lineup
 
-from benchmarks.postgres.subjects.base import Subject
-
-RAW, POSTROOM, POSTROOM_LISTS = "raw", "postroom", "postroom, lists"
 PGQUEUER, PROCRASTINATE, SAQ, AWA = "pgqueuer", "procrastinate", "saq", "awa"
-PEERS = (PGQUEUER, PROCRASTINATE, SAQ, AWA)
 
-_CLASSES = {
-    RAW: "raw:Raw",
-    POSTROOM: "ours:Ours",
-    POSTROOM_LISTS: "ours:OursInLists",
-    PGQUEUER: "pgqueuer_peer:Pgqueuer",
-    PROCRASTINATE: "procrastinate_peer:Procrastinate",
-    SAQ: "saq_peer:Saq",
-    AWA: "awa_peer:Awa",
-}
-
-
-def find(name: str) -> type[Subject]:
-    module, _, attribute = _CLASSES[name].partition(":")
-    found: type[Subject] = getattr(import_module(f"{__name__}.{module}"), attribute)
-    return found
+LINEUP = Lineup(
+    package=__name__,
+    classes={
+        RAW: f"{__name__}.raw:Raw",
+        **OURS,
+        PGQUEUER: f"{__name__}.pgqueuer_peer:Pgqueuer",
+        PROCRASTINATE: f"{__name__}.procrastinate_peer:Procrastinate",
+        SAQ: f"{__name__}.saq_peer:Saq",
+        AWA: f"{__name__}.awa_peer:Awa",
+    },
+    peers={PGQUEUER: "pgqueuer", PROCRASTINATE: "procrastinate", SAQ: "saq", AWA: "awa"},
+    rival=PGQUEUER,
+)

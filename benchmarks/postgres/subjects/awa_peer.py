@@ -14,7 +14,7 @@ from typing import Any
 
 import awa  # type: ignore[import-not-found, unused-ignore]
 
-from benchmarks.postgres.subjects.base import Span, Subject, Tally
+from benchmarks.common.subject import Span, Subject, Tally
 from benchmarks.workload import Item
 
 POOL = 10
@@ -35,15 +35,12 @@ class OrderPlaced:
 class Awa(Subject):
     async def install(self) -> None:
         await self._client.migrate()
-        await self.clear()
-
-    async def open(self) -> None:
-        self._client = awa.AsyncClient(self.url, max_connections=POOL)
-
-    async def clear(self) -> None:
         await self._client.install_queue_storage(schema="awa", reset=True)
         await self._client.close()  # its connections remember the types that were there before
         await self.open()
+
+    async def open(self) -> None:
+        self._client = awa.AsyncClient(self.url, max_connections=POOL)
 
     async def send_one(self, item: Item) -> None:
         await self._client.insert(OrderPlaced(**item.payload), queue="bench")

@@ -18,7 +18,7 @@ from pgqueuer.qm import QueueManager  # type: ignore[import-not-found, unused-ig
 from pgqueuer.queries import Queries  # type: ignore[import-not-found, unused-ignore]
 from pgqueuer.types import QueueExecutionMode  # type: ignore[import-not-found, unused-ignore]
 
-from benchmarks.postgres.subjects.base import Span, Subject, Tally
+from benchmarks.common.subject import Span, Subject, Tally
 from benchmarks.workload import TOPIC, Item
 
 POOL = 5
@@ -31,11 +31,6 @@ class Pgqueuer(Subject):
     async def open(self) -> None:
         self._pool = await asyncpg.create_pool(self.url, min_size=POOL, max_size=POOL)
         self._queries = Queries(AsyncpgPoolDriver(self._pool))
-
-    async def clear(self) -> None:
-        await self._queries.clear_queue()
-        await self._queries.clear_queue_log()
-        await self._queries.clear_statistics_log()
 
     async def send_one(self, item: Item) -> None:
         await self._queries.enqueue(TOPIC, item.text.encode())

@@ -15,7 +15,7 @@ from typing import Any
 
 import procrastinate  # type: ignore[import-not-found, unused-ignore]
 
-from benchmarks.postgres.subjects.base import Span, Subject
+from benchmarks.common.subject import Span, Subject
 from benchmarks.workload import TOPIC, Item
 
 POOL = 10
@@ -41,9 +41,6 @@ class Procrastinate(Subject):
 
     def _add(self) -> None:
         self._count += 1
-
-    async def clear(self) -> None:
-        await self._app.connector.execute_query_async("TRUNCATE procrastinate_jobs CASCADE")
 
     async def send_one(self, item: Item) -> None:
         await self._task.defer_async(**item.payload)

@@ -18,7 +18,7 @@ from uuid import uuid4
 
 import asyncpg
 
-from benchmarks.postgres.subjects.base import Span, Subject
+from benchmarks.common.subject import Span, Subject
 from benchmarks.workload import BOX, SOURCE, TOPIC, Item
 from postroom import Postroom
 
@@ -86,9 +86,6 @@ class Raw(Subject):
         settings |= {"enable_mergejoin": "off", "enable_bitmapscan": "off"}
         self._claiming, self._acking = [await asyncpg.connect(self.url, server_settings=settings) for _ in range(2)]
         self._owner = uuid4()
-
-    async def clear(self) -> None:
-        await self._claiming.execute(f"TRUNCATE {', '.join(TABLES)}")
 
     async def send_one(self, item: Item) -> None:
         await self.send_bulk([item])

@@ -16,7 +16,7 @@ from typing import Any
 from saq import Worker  # type: ignore[import-not-found, unused-ignore]
 from saq.queue.postgres import PostgresQueue  # type: ignore[import-not-found, unused-ignore]
 
-from benchmarks.postgres.subjects.base import Span, Subject, Tally
+from benchmarks.common.subject import Span, Subject, Tally
 from benchmarks.workload import TOPIC, Item, chunks
 
 POOL = 25
@@ -31,10 +31,6 @@ class Saq(Subject):
         logging.getLogger("saq").setLevel(logging.ERROR)
         self._queue = PostgresQueue.from_url(self.url, name="bench", min_size=POOL, max_size=POOL)
         await self._queue.connect()
-
-    async def clear(self) -> None:
-        async with self._queue.pool.connection() as connection:
-            await connection.execute("TRUNCATE saq_jobs")
 
     async def send_one(self, item: Item) -> None:
         await self._queue.enqueue(TOPIC, ttl=-1, **item.payload)

@@ -27,12 +27,14 @@ class StoreOptions:
     pool: Any = None
     notify: bool = True
     deploy_schema: bool = False
+    require_durable: bool = False
     clock: Clock | None = None
 
     def check(self) -> None:
         check_prefix(self.prefix)
-        if not isinstance(self.notify, bool):
-            raise ArgumentTypeError(f"notify must be a bool, not {type(self.notify).__name__}")
+        for name in ("notify", "require_durable"):
+            if not isinstance(getattr(self, name), bool):
+                raise ArgumentTypeError(f"{name} must be a bool, not {type(getattr(self, name)).__name__}")
 
     def refuse(self, scheme: str, *names: str) -> None:
         """Raise where an option was given that means nothing to this kind of store."""
@@ -54,10 +56,14 @@ def open_store(url: str | None, *, colour: Colour, **given: Any) -> Any:
         from postroom._connect.postgres import open_postgres
 
         return open_postgres(scheme, rest, options)
+    if scheme.partition("+")[0] in {"redis", "rediss", "unix"}:
+        from postroom._connect.redis import open_redis
+
+        return open_redis(scheme, rest, options)
     if scheme == "memory":
         return _memory(rest, options)
     raise ArgumentValueError(
-        f"there is no store for {scheme}://; this version has sqlite:///, postgresql:// and memory://"
+        f"there is no store for {scheme}://; this version has sqlite:///, postgresql://, redis:// and memory://"
     )
 
 
@@ -85,7 +91,7 @@ def _split(url: str) -> tuple[str, str]:
     if not separator:
         # The text is not repeated: it may be a connection string with a password.
         raise ArgumentValueError(
-            "this is not a URL: it should look like sqlite:///shop.db, postgresql://host/shop or memory://"
+            "this is not a URL: it should look like sqlite:///shop.db, postgresql://host/shop, redis://host or memory://"
         )
     return scheme, rest
 
@@ -96,4 +102,6 @@ def _memory(rest: str, options: StoreOptions) -> Any:
     if rest:
         raise ArgumentValueError("memory:// takes nothing after it: each room has a memory of its own")
     options.refuse("memory://", "schema", "pool")
+    if options.require_durable:
+        raise ArgumentValueError("memory:// keeps nothing when its process ends: require_durable needs another store")
     return MemoryStore(clock=options.clock) if options.colour == "async" else SyncMemoryStore(clock=options.clock)

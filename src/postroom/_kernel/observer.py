@@ -26,14 +26,14 @@ class Event(NamedTuple):
 Observer = Callable[[Event], None]
 """Called after each verb, in the thread of its caller. It must be quick; what it raises is logged and dropped."""
 
-O = TypeVar("O", bound=Callable[..., None])
+Hearing = TypeVar("Hearing", bound=Callable[..., None])
 _VERBS = "verbs"
 
 
-def hears(*verbs: str) -> Callable[[O], O]:
+def hears(*verbs: str) -> Callable[[Hearing], Hearing]:
     """An observer of these verbs only: nobody need make events of the others for it."""
 
-    def decorate(observer: O) -> O:
+    def decorate(observer: Hearing) -> Hearing:
         setattr(observer, _VERBS, frozenset(verbs))
         return observer
 

@@ -171,11 +171,14 @@ class Impatient:
 def _tell_as_our_own(record: logging.LogRecord) -> bool:
     """A filter for the log of psycopg's pools: what happens to ours is no warning. The verbs that meet it say what is
     wrong, and the pool goes on by itself. Our logger tells it to whoever asks. Pools of the user are left alone."""
+    if record.levelno < logging.WARNING:
+        return True
+    text = record.getMessage()
     about = record.args[0] if isinstance(record.args, tuple) and record.args else None
-    is_ours = about == POOL_NAME or isinstance(about, Impatient)
-    if is_ours and record.levelno >= logging.WARNING:
-        _log.info("the pool of connections: %s", record.getMessage())
-    return not is_ours or record.levelno < logging.WARNING
+    is_ours = isinstance(about, Impatient) or repr(POOL_NAME) in text
+    if is_ours:
+        _log.info("the pool of connections: %s", text)
+    return not is_ours
 
 
 class PsycopgPoolVerbs:

@@ -1,0 +1,1 @@
+"""What the benchmarks of all servers share: workers in processes of their own, turns, cases, and results."""

@@ -1,0 +1,1 @@
+"""What is measured on every server: one module per question."""

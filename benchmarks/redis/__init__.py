@@ -1,0 +1,1 @@
+"""Postroom on Redis beside its peers and a raw loop: `python -m benchmarks.redis`."""

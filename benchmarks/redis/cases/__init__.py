@@ -1,0 +1,1 @@
+"""What is measured on Redis only: one module per question."""

@@ -1,0 +1,84 @@
+"""How much is measured on Redis."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from benchmarks.common import plan
+from benchmarks.common.lineup import POSTROOM, POSTROOM_LISTS, RAW
+from benchmarks.redis.subjects import ARQ, DRAMATIQ, SAQ, STREAQ, TASKIQ, TASKIQ_LISTS
+from benchmarks.rounds import Turns
+
+BATCH = 500
+"""Of the cases that do not vary it."""
+
+_PEERS = {SAQ: 2_000, ARQ: 1_000, DRAMATIQ: 3_000, TASKIQ: 3_000, TASKIQ_LISTS: 3_000, STREAQ: 3_000}
+
+MESSAGES = {
+    "each": {RAW: 3_000, POSTROOM: 1_500, SAQ: 1_500, ARQ: 800, DRAMATIQ: 1_500, TASKIQ: 1_500, TASKIQ_LISTS: 1_500}
+    | {STREAQ: 1_000},
+    "tasks": {POSTROOM: 6_000, **_PEERS},
+    "bulk": {RAW: 40_000, POSTROOM: 20_000, **_PEERS, STREAQ: 6_000},
+    "drain": {RAW: 60_000, POSTROOM: 20_000, POSTROOM_LISTS: 40_000, **_PEERS},
+    "memory": {RAW: 20_000, POSTROOM: 20_000, **_PEERS},
+    "costs": {RAW: 20_000, POSTROOM: 20_000, POSTROOM_LISTS: 20_000, **_PEERS},
+}
+"""Per turn in a full run, by case and contender."""
+
+BATCHES = {
+    RAW: (1, 50, 500),
+    POSTROOM: (1, 50, 500),
+    POSTROOM_LISTS: (1, 50, 500),
+    SAQ: (1, 50),
+    ARQ: (1, 50),
+    DRAMATIQ: (1, 50),
+    TASKIQ: (1, 50, 500),
+    TASKIQ_LISTS: (1, 50, 500),
+    STREAQ: (1, 50, 500),
+}
+"""What each takes. For peers it is their concurrency, or their threads, up to what they are fastest with."""
+
+ALL = tuple(BATCHES)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan(plan.Plan):
+    note: int
+    """By how much payloads are longer where memory is measured: they have a kilobyte then."""
+
+
+FULL = Plan(
+    name="full",
+    turns=Turns(rounds=5, turns=1),
+    share=1.0,
+    messages_per_turn=MESSAGES,
+    takes=BATCHES,
+    batches=(1, 50, 500),
+    batch=BATCH,
+    fewer={1: 10},
+    pairs=(Turns(rounds=3, turns=1), ALL),
+    latencies=(4, 50),
+    groups=(1, 100, 10_000),
+    ordered=(20_000, 20_000),
+    levels=(10**4, 10**5, 10**6),
+    slices=(Turns(rounds=5, turns=2), 10_000),
+    note=1_024 - 110,
+)
+
+QUICK = Plan(
+    name="quick",
+    turns=Turns(rounds=2, turns=1),
+    share=0.3,
+    messages_per_turn=MESSAGES,
+    takes=BATCHES,
+    batches=(1, 50, 500),
+    batch=BATCH,
+    fewer={1: 10},
+    pairs=(Turns(rounds=1, turns=1), (RAW, POSTROOM, POSTROOM_LISTS, DRAMATIQ, STREAQ)),
+    latencies=(1, 25),
+    groups=(1, 100, 10_000),
+    ordered=(10_000, 5_000),
+    levels=(10**4, 10**5),
+    slices=(Turns(rounds=2, turns=2), 5_000),
+    note=1_024 - 110,
+)

@@ -1,0 +1,3 @@
+-- needs: entries lines endings claiming
+even_if_full()
+return {claim(given)}

@@ -1,0 +1,5 @@
+-- needs: entries names lines endings settling
+even_if_full()
+local acks, others = settle(given.acks, given.others)
+if not acks then return 'ambiguous' end
+return {acks, others}

@@ -1,0 +1,242 @@
+"""How a script gets to a server: on redis-py's clients of either colour, for one server, Sentinel's or a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from redis import exceptions
+from redis.asyncio.client import PubSub
+from redis.asyncio.cluster import PipelineCommand
+
+from postroom._kernel.program import Async, Program, Sync, call, verb
+from postroom._stores.redis.durability import Durability
+from postroom._stores.redis.listener import Listener
+from postroom._stores.redis.scripts import AMBIGUOUS, NEEDS_IDS, Script
+from postroom.errors import PostroomError, RoomClosed
+
+_PASSING = (
+    exceptions.ConnectionError,  # also: loading its data, too many connections, Sentinel knows no master
+    exceptions.TimeoutError,
+    exceptions.ReadOnlyError,  # a replica: after a failover, another server is the master
+    exceptions.ClusterDownError,  # also: MASTERDOWN
+    exceptions.TryAgainError,
+    exceptions.AskError,  # also: MOVED, where a client does not follow by itself
+    exceptions.SlotNotCoveredError,
+    exceptions.RedisClusterException,
+    OSError,
+    TimeoutError,
+)
+_LASTING = (exceptions.AuthenticationError, exceptions.AuthorizationError)
+"""These are connection errors to redis-py, and do not pass by themselves."""
+_PASSING_WORDS = re.compile(r"(^|-)(LOADING|MASTERDOWN|READONLY|CLUSTERDOWN|TRYAGAIN|NOREPLICAS|BUSY|UNKILLABLE) ")
+"""As they begin an answer; Redis 6 also has them within the answer of a script, after a hyphen."""
+
+
+class NotReplicated(PostroomError, TimeoutError):
+    """Fewer replicas than `wait_replicas` have acknowledged a write in time. It stands on the master all the same."""
+
+
+@dataclass(frozen=True)
+class Replication:
+    """How many replicas must have a write before its verb answers, and for how many milliseconds that is awaited."""
+
+    replicas: int = 0
+    timeout: int = 1000
+
+
+class WireVerbs:
+    """What both colours share."""
+
+    sharded = False
+    """Whether wake-ups go by sharded channels. Known once it is ready."""
+    is_ready = False
+    _semaphore: Callable[[int], Any]
+
+    def __init__(
+        self,
+        make: Callable[[], Any],
+        *,
+        name: str,
+        cluster: bool,
+        theirs: bool = False,
+        most: int | None = None,
+        replication: Replication = Replication(),  # noqa: B008 - frozen
+        durability: Durability | None = None,
+    ) -> None:
+        """`make` makes a client of redis-py's; `theirs`: it is the user's, who closes it.
+
+        `most`: so many commands at once, for a client that does not wait for a connection but fails.
+        """
+        self.name = name
+        self._make = make
+        self._cluster = cluster
+        self._theirs = theirs
+        self._most = most or 1_000_000
+        self._replication = replication
+        self._durability = durability or Durability(name)
+        self._made: Any = None
+        self._gate: Any = None
+        self._asking: Any = None
+        self._place: Any = None
+        self._making = threading.Lock()
+        self._closed = False
+
+    def _client(self) -> Any:
+        if self._closed:
+            raise RoomClosed
+        with self._making:
+            if self._made is None or self._place != self._where():
+                self._made, self._place = self._make(), self._where()
+                self._gate, self._asking = self._semaphore(self._most), self._semaphore(1)
+            return self._made
+
+    def _where(self) -> Any:
+        return "here"
+
+    @verb
+    def ready(self) -> Program[None]:
+        """Before the first script: what the server is, and whether it keeps what it is given."""
+        client = self._client()
+        everywhere = {"target_nodes": "primaries"} if self._cluster else {}
+        one_at_a_time = self._asking
+        yield call(one_at_a_time.acquire)
+        try:
+            if not self.is_ready:
+                version = yield from self._durability.check(client, everywhere)
+                self.sharded = self._cluster and version >= (7,)
+                self.is_ready = True
+        finally:
+            one_at_a_time.release()
+
+    @verb
+    def run(self, script: Script, keys: Sequence[bytes], arguments: Sequence[bytes], *, writes: bool) -> Program[Any]:
+        """Run a script by its name; where the server does not know it (any more), by its text, which makes it known."""
+        try:
+            return (yield from self._send(("EVALSHA", script.sha, len(keys), *keys, *arguments), keys, writes))
+        except exceptions.NoScriptError:
+            return (yield from self._send(("EVAL", script.text, len(keys), *keys, *arguments), keys, writes))
+
+    @verb
+    def execute(self, *command: Any) -> Program[Any]:
+        return (yield from self._send(command, (), writes=False))
+
+    def _send(self, command: Sequence[Any], keys: Sequence[bytes], writes: bool) -> Program[Any]:
+        client = self._client()
+        gate = self._gate
+        yield call(gate.acquire)
+        try:
+            return (yield from self._send_now(client, command, keys, writes))
+        finally:
+            gate.release()
+
+    def _send_now(self, client: Any, command: Sequence[Any], keys: Sequence[bytes], writes: bool) -> Program[Any]:
+        if not (writes and self._replication.replicas):
+            return (yield call(client.execute_command, *command))
+        wait = ("WAIT", self._replication.replicas, self._replication.timeout)
+        if self._cluster:
+            answer = yield call(client.execute_command, *command)
+            # WAIT counts from the last write of its own connection, and a cluster's client does not tell which that
+            # was. A write after ours, on another connection to the same node, is replicated after ours.
+            answers = [answer, *(yield from self._on_node(client, keys[0], ("HSET", keys[0], "waited", "1"), wait))]
+        else:
+            pipeline = client.pipeline(transaction=False)
+            pipeline.execute_command(*command)
+            pipeline.execute_command(*wait)
+            answers = yield call(pipeline.execute, raise_on_error=False)
+        for each in answers:
+            if isinstance(each, Exception):
+                raise each
+        answer, acknowledged = answers[0], answers[-1]
+        if acknowledged < self._replication.replicas and answer not in (NEEDS_IDS, AMBIGUOUS):
+            raise NotReplicated(
+                f"{acknowledged} of {self._replication.replicas} replicas have acknowledged a write within "
+                f"{self._replication.timeout} ms; it stands on the master, and may be lost with it"
+            )
+        return answer
+
+    def _on_node(self, client: Any, key: bytes, *commands: Sequence[Any]) -> Program[list[Any]]:
+        """Run commands on one connection to the node that has a key."""
+        raise NotImplementedError
+
+    def is_transient(self, error: BaseException) -> bool:
+        if isinstance(error, _LASTING):
+            return False
+        if isinstance(error, _PASSING):
+            return True
+        return isinstance(error, exceptions.ResponseError) and _PASSING_WORDS.search(str(error)) is not None
+
+
+def _sentinels(client: Any) -> Sequence[Any]:
+    """Clients that only ask who the master is. They live as long as the client of the master."""
+    manager = getattr(getattr(client, "connection_pool", None), "sentinel_manager", None)
+    return () if manager is None else manager.sentinels
+
+
+class Wire(WireVerbs, Async):
+    """For async code."""
+
+    _semaphore = asyncio.Semaphore
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._listener = Listener()
+        # A cluster's wake-ups are sharded, which redis-py before 8 cannot hear.
+        self.hears = not self._cluster or hasattr(PubSub, "ssubscribe")
+
+    def _where(self) -> Any:
+        """A client belongs to its event loop."""
+        return None if self._theirs else asyncio.get_running_loop()
+
+    def _on_node(self, client: Any, key: bytes, *commands: Sequence[Any]) -> Program[list[Any]]:
+        pipeline = [PipelineCommand(place, *command) for place, command in enumerate(commands)]
+        yield call(client.get_node_from_key(key).execute_pipeline, pipeline)
+        return [command.result for command in pipeline]
+
+    def want(self, channel: str) -> None:
+        """Wake-ups of this channel are wanted."""
+        self._listener.want(channel)
+
+    async def wait(self) -> frozenset[str]:
+        """As `Waker` says."""
+        if not self.is_ready:
+            await self.ready()
+        client = self._client()
+        return await self._listener.wait(client, sharded=self.sharded)
+
+    async def close(self) -> None:
+        self._closed = True
+        await self._listener.close()
+        made, self._made = self._made, None
+        if made is not None and not self._theirs and self._place is self._where():
+            for client in (made, *_sentinels(made)):
+                await client.aclose()
+
+
+class SyncWire(WireVerbs, Sync):
+    """For sync code."""
+
+    hears = False
+    _semaphore = threading.Semaphore
+
+    def _on_node(self, client: Any, key: bytes, *commands: Sequence[Any]) -> Program[list[Any]]:
+        yield from ()
+        pipeline = client.get_redis_connection(client.get_node_from_key(key)).pipeline(transaction=False)
+        for command in commands:
+            pipeline.execute_command(*command)
+        answers: list[Any] = pipeline.execute(raise_on_error=False)
+        return answers
+
+    def want(self, channel: str) -> None:
+        """Nobody listens here."""
+
+    def close(self) -> None:
+        self._closed = True
+        made, self._made = self._made, None
+        if made is not None and not self._theirs:
+            for client in (made, *_sentinels(made)):
+                client.close()

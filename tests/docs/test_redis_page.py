@@ -1,0 +1,247 @@
+"""What the pages about Redis say of settings, rights and keys is so."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from datetime import UTC, datetime, timedelta
+from importlib.resources import files
+from typing import Any
+
+import pytest
+import redis
+from tools.servers.base import ServerMissing, missing, wait_for
+from tools.servers.redis import RedisServer, find_binary
+
+import postroom
+from postroom import FeatureMissing, Message, NewMessage, OwnerToken, State
+from postroom._connect.redis import POOL_SIZE, SCHEMES
+from postroom._stores.redis.layout import NAMES, box_keys, boxes_key, channel, ids_key
+from postroom._stores.redis.wire import Replication
+from postroom.sync import Postroom
+from tests.docs.pages import ROOT, files_in
+from tests.docs.servers import empty_redis
+
+PAGE = ROOT / "docs/how-to/use-redis.md"
+TEXT = PAGE.read_text("utf-8")
+KEYS = (ROOT / "docs/reference/redis-keys.md").read_text("utf-8")
+RIGHTS = files_in(PAGE)["rights.acl"].split()
+SETTINGS = dict(line.split(" ", 1) for line in files_in(PAGE)["redis.conf"].splitlines())
+WITHOUT_LOG = {**SETTINGS, "appendonly": "no"}
+
+LATER = datetime.now(UTC) + timedelta(hours=1)
+ROW = re.compile(r"^\| (?:\d+ \| )?`([\w{}<>:]+)` \| ([a-z ]+) \|", re.MULTILINE)
+TYPES = {"hash": "hash", "sorted set": "zset", "set": "set", "number": "string"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _installed() -> None:
+    try:
+        find_binary()
+    except ServerMissing as reason:
+        missing(reason)
+
+
+def use(url: str) -> None:
+    """Every verb, and a worker that is woken by another room."""
+    with Postroom(url) as room:
+        inbox, worker = room.inbox("line", order="fifo", on_dead="block"), OwnerToken.new()
+        inbox.enqueue_many([NewMessage("t", str(n), source="s", message_id=str(n), group="g") for n in range(4)])
+        inbox.enqueue("t", "again", source="s", message_id="2", group="g")
+        inbox.enqueue("t", "namesake", source="another", message_id="2", group="h", expires=LATER)
+        for number in range(2):
+            inbox.enqueue("t", "newer", source="s", message_id=f"c{number}", group="c", collapse_key="k")
+        inbox.already_processed("9", "s")
+        inbox.mark_processed("8", "s")
+        [first] = inbox.claim(worker, batch_size=1)
+        inbox.renew(worker, [first])
+        inbox.ack(worker, [first])
+        inbox.fail(worker, inbox.claim(worker, batch_size=1), "no")
+        inbox.skip_blocked("g")
+        inbox.replay()
+        inbox.reap()
+        inbox.abandon(worker, inbox.claim(worker, batch_size=1))
+        inbox.find()
+        inbox.purge(State.SEEN, older_than=timedelta(0))
+        inbox.counts()
+        room.store.store.boxes()
+    asyncio.run(_be_woken(url))
+
+
+async def _be_woken(url: str) -> None:
+    handled = asyncio.Event()
+    room = postroom.Postroom(url)
+    box = room.inbox("woken", poll_interval=timedelta(minutes=10))  # whoever only polls comes too late
+
+    @box.handler("t")
+    async def handle(message: Message[Any]) -> None:
+        handled.set()
+
+    async with room, postroom.Postroom(url) as other:
+        await asyncio.to_thread(wait_for, lambda: _subscribers(url) > 0, "a worker to listen")
+        await other.inbox("woken").enqueue("t", "x", source="s", message_id="1")
+        await asyncio.wait_for(handled.wait(), 30)
+
+
+def _subscribers(url: str) -> int:
+    with redis.Redis.from_url(url.replace("shop_app:secret@", "")) as admin:
+        [(_, count)] = admin.pubsub_numsub(channel("postroom", "", sharded=False))
+        return int(count)
+
+
+# -- rights ----------------------------------------------------------------------------------------------------------
+
+
+def granted(rights: list[str]) -> str:
+    """The URL of the page's user, with these rights."""
+    url = empty_redis()
+    with redis.Redis.from_url(url) as admin:
+        admin.execute_command(*rights[:3], "reset", *rights[3:])
+    return url.replace("redis://", "redis://shop_app:secret@")
+
+
+NEEDED = [right for right in RIGHTS[5:] if right[0] in "~&+" and right != "+config|get"]
+
+
+def test_the_rights_are_enough() -> None:
+    use(granted(RIGHTS))
+
+
+@pytest.mark.parametrize("lacking", NEEDED)
+def test_each_of_them_is_needed(lacking: str) -> None:
+    # Redis tells of it in other words where a script lacks it.
+    with pytest.raises(redis.exceptions.ResponseError, match=r"permission|can't (run|access|publish)"):
+        use(granted([right for right in RIGHTS if right != lacking]))
+
+
+def test_without_the_right_to_ask_info_tells() -> None:
+    with Postroom(granted([right for right in RIGHTS if right != "+config|get"]), require_durable=True) as room:
+        room.inbox().counts()
+
+
+# -- settings --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def told(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.WARNING, "postroom")
+    return caplog
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [SETTINGS, {**SETTINGS, "appendfsync": "always"}, {**WITHOUT_LOG, "save": "3600 1"}],
+    ids=["the page's", "always", "snapshots alone"],
+)
+def test_settings_without_complaint(settings: dict[str, str], told: pytest.LogCaptureFixture) -> None:
+    with RedisServer(settings) as server, Postroom(server.url(), require_durable=True) as room:
+        room.inbox().counts()
+    assert told.messages == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({**SETTINGS, "maxmemory-policy": "allkeys-lru"}, "evicts keys"),
+        ({**WITHOUT_LOG, "save": ""}, "writes nothing to the disk"),
+    ],
+    ids=["evicts", "writes nothing"],
+)
+def test_a_server_that_may_forget_is_told_of_or_refused(
+    settings: dict[str, str], complaint: str, told: pytest.LogCaptureFixture
+) -> None:
+    with RedisServer(settings) as server:
+        with Postroom(server.url()) as room:
+            room.inbox().enqueue("t", "x", source="s", message_id="1")
+            room.inbox().counts()
+        [warning] = told.messages
+        assert re.match(r"redis:\S+ may lose messages: ", warning)
+        assert complaint in warning
+        with (
+            Postroom(server.url(), require_durable=True) as careful,
+            pytest.raises(FeatureMissing, match=complaint),
+        ):
+            careful.inbox().enqueue("t", "x", source="s", message_id="2")
+        assert server.query("HLEN", box_keys("postroom", "inbox:inbox")[1]) == 1
+
+
+def test_a_full_server_takes_no_more_but_workers_go_on_and_a_purge_makes_room() -> None:
+    with RedisServer({**SETTINGS, "maxmemory": "5mb"}) as server, Postroom(server.url()) as room:
+        inbox, worker = room.inbox(), OwnerToken.new()
+        inbox.enqueue("t", "first", source="s", message_id="first")
+        inbox.ack(worker, inbox.claim(worker))
+        accepted = _fill(inbox)
+        assert accepted > 200
+        assert inbox.counts()[State.WAITING] == accepted
+        taken = inbox.claim(worker, batch_size=200)
+        inbox.renew(worker, taken)
+        assert inbox.ack(worker, taken[:150]) == [True] * 150
+        assert inbox.abandon(worker, taken[150:]) == [True] * 50
+        assert inbox.purge(State.DONE, older_than=timedelta(0)) == 151
+        assert inbox.enqueue("t", "x", source="s", message_id="last").is_new
+
+
+def _fill(inbox: Any) -> int:
+    """Put until the server refuses; answers how many it took."""
+    number = 0
+    while True:
+        try:
+            inbox.enqueue("t", "x" * 10_000, source="s", message_id=str(number))
+        except redis.exceptions.OutOfMemoryError:
+            return number
+        number += 1
+
+
+# -- words and numbers -----------------------------------------------------------------------------------------------
+
+
+def test_the_page_names_every_kind_of_url() -> None:
+    assert [scheme for scheme in SCHEMES if f"`{scheme}://" not in TEXT] == []
+
+
+def test_the_parameters_have_the_defaults_of_the_page() -> None:
+    said = dict(re.findall(r"^\| `(pool_size|wait_\w+)` \| `(\d+)` \|", TEXT, re.MULTILINE))
+    ours = {"pool_size": POOL_SIZE, "wait_replicas": Replication().replicas, "wait_timeout": Replication().timeout}
+    assert {name: int(value) for name, value in said.items()} == ours
+
+
+# -- keys ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_reference_has_the_keys_of_the_layout() -> None:
+    """layout.md in the package is for developers, the page for operators: the same keys, of the same types."""
+    layout = files("postroom._stores.redis").joinpath("layout.md").read_text("utf-8")
+    page = ROW.findall(KEYS)
+    assert page == ROW.findall(layout)
+    assert tuple(name for name, _ in page) == (*NAMES, ids_key("<prefix>"), boxes_key("<prefix>"))
+
+
+@pytest.mark.req("RHI-046", "C-43")
+def test_the_server_has_them_under_these_names_and_no_others() -> None:
+    url = empty_redis()
+    with Postroom(url) as room, redis.Redis.from_url(url, decode_responses=True) as client:
+        inbox, worker = room.inbox("orders", order="fifo"), OwnerToken.new()
+        drafts = [NewMessage("t", "x", source="s", message_id=str(n), group="g", collapse_key=f"k{n}") for n in "123"]
+        inbox.enqueue_many(drafts)
+        inbox.enqueue("t", "x", source="another", message_id="1", group="h", expires=LATER)
+        inbox.enqueue("t", "x", source="s", message_id="dead", group="h")
+        inbox.already_processed("seen", "s")
+        inbox.mark_processed("done", "s")
+        inbox.mark_dead("dead", "s")
+        inbox.claim(worker, batch_size=1)
+        found = {key: client.type(key) for key in client.scan_iter(count=1000)}
+        assert found == {_full(name): TYPES[kind] for name, kind in ROW.findall(KEYS)}
+        assert {client.ttl(key) for key in found} == {-1}
+
+
+def _full(name: str) -> str:
+    """A key of the box, or one of all boxes."""
+    return name.replace("<prefix>", "postroom") if "<prefix>" in name else f"{{postroom:inbox:orders}}:{name}"
+
+
+def test_the_patterns_on_the_pages_are_those_of_the_code() -> None:
+    assert f"`{channel('<prefix>', '<kind>:<box name>', sharded=True)}`" in KEYS
+    assert f"`{channel('<prefix>', '', sharded=False)}`" in KEYS
+    assert f"`{channel('postroom', 'inbox:orders', sharded=True)}`" in TEXT
+    assert f"`{channel('postroom', '', sharded=False)}`" in TEXT

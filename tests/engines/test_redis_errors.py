@@ -1,0 +1,123 @@
+"""What happens when an answer is lost, and which errors pass by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from redis import exceptions
+from tools.servers.base import ServerMissing, missing
+from tools.servers.proxy import Proxy
+from tools.servers.redis import RedisServer
+
+from postroom._stores.redis.wire import NotReplicated
+from postroom.errors import RoomClosed
+from postroom.spi import Ask, Box, Draft, Held, ReceiptStatus, Settlement, State
+from postroom.testing.conformance.base import ALICE, seconds
+from tests.redis import new_prefix, open_at
+from tests.support import settled
+
+BOX = Box("inbox", "box")
+
+
+@pytest.fixture(scope="module")
+def private() -> Iterator[RedisServer]:
+    try:
+        server = RedisServer()
+    except ServerMissing as error:
+        missing(str(error))
+    with server:
+        yield server
+
+
+@pytest.fixture
+def proxy(private: RedisServer) -> Iterator[Proxy]:
+    with Proxy(*private.address) as proxy:
+        yield proxy
+
+
+def scripts_run(server: RedisServer) -> int:
+    return int(server.info("commandstats")["cmdstat_evalsha"]["calls"])
+
+
+@pytest.mark.req("RHI-050")
+@pytest.mark.parametrize("colour", ["async", "sync"])
+async def test_a_script_whose_answer_was_lost_is_not_sent_again_by_the_client(
+    private: RedisServer, proxy: Proxy, colour: Any
+) -> None:
+    store = open_at(f"redis://{proxy.host}:{proxy.port}/0", colour, prefix=new_prefix(of_shared_server=False))
+    await settled(store.put(BOX, [Draft("s", "first")]))
+    await settled(store.settle(BOX, [Settlement.done(Held(ALICE, "unknown"))]))  # the server knows the scripts
+    before = scripts_run(private)
+    cut = proxy.cut_after(lambda data: b"EVALSHA" in data)
+    with pytest.raises(exceptions.ConnectionError) as lost:
+        await settled(store.put(BOX, [Draft("s", "second")]))
+    assert cut.wait(10)
+    assert store.is_transient(lost.value)
+    assert scripts_run(private) == before + 1
+    # Whoever sends it again, as a room does, finds what the lost call has done.
+    [again] = await settled(store.put(BOX, [Draft("s", "second")]))
+    assert again.status is ReceiptStatus.DUPLICATE
+    messages = await settled(store.claim(BOX, Ask(ALICE, seconds(30), 10)))
+    cut = proxy.cut_after(lambda data: b"EVALSHA" in data)
+    done = [Settlement.done(message.claim) for message in messages]
+    with pytest.raises(exceptions.ConnectionError):
+        await settled(store.settle(BOX, done))
+    assert cut.wait(10)
+    assert await settled(store.settle(BOX, done)) == [False, False]
+    assert (await settled(store.counts(BOX)))[State.DONE] == 2
+    await settled(store.close())
+
+
+@pytest.mark.parametrize("colour", ["async", "sync"])
+async def test_a_closed_store_says_so(private: RedisServer, colour: Any) -> None:
+    store = open_at(private.url(), colour, prefix=new_prefix(of_shared_server=False))
+    await settled(store.counts(BOX))
+    await settled(store.close())
+    with pytest.raises(RoomClosed):
+        await settled(store.put(BOX, [Draft("s", "1")]))
+
+
+PASSING = [
+    exceptions.ConnectionError("gone"),
+    exceptions.TimeoutError("silent"),
+    exceptions.BusyLoadingError("loading"),
+    exceptions.ReadOnlyError("a replica"),
+    exceptions.ClusterDownError("down"),
+    exceptions.MasterDownError("down"),
+    exceptions.TryAgainError("moving"),
+    exceptions.SlotNotCoveredError("nobody"),
+    exceptions.MaxConnectionsError("too many"),
+    exceptions.ResponseError("NOREPLICAS Not enough good replicas to write."),
+    exceptions.ResponseError("BUSY Redis is busy running a script."),
+    exceptions.ResponseError("Error running script (call to f_1): @user_script:1: -READONLY You can't write"),
+    NotReplicated("0 of 1"),
+    ConnectionResetError(),
+    TimeoutError(),
+]
+LASTING = [
+    exceptions.AuthenticationError("WRONGPASS"),
+    exceptions.AuthorizationError("no"),
+    exceptions.ResponseError("WRONGTYPE Operation against a key holding the wrong kind of value"),
+    exceptions.ResponseError("ERR user_script:1: BUSYBODY"),
+    exceptions.OutOfMemoryError("full"),
+    exceptions.NoPermissionError("no"),
+    ValueError("wrong"),
+    RoomClosed(),
+]
+
+
+def test_errors_that_pass_by_themselves_are_told_from_those_that_do_not() -> None:
+    store = open_at("redis://host", "sync")
+    assert [error for error in PASSING if not store.is_transient(error)] == []
+    assert [error for error in LASTING if store.is_transient(error)] == []
+
+
+async def test_a_wrong_password_is_not_waited_out(private: RedisServer) -> None:
+    private.query("ACL", "SETUSER", "ann", "on", ">right", "~*", "&*", "+@all")
+    store = open_at(private.url().replace("redis://", "redis://ann:wrong@"), "async")
+    with pytest.raises(exceptions.AuthenticationError) as refused:
+        await store.counts(BOX)
+    assert not store.is_transient(refused.value)
+    await store.close()

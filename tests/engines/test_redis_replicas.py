@@ -1,0 +1,101 @@
+"""Writes that wait for replicas, and a master that Sentinel finds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tools.servers.base import ServerMissing, missing
+from tools.servers.redis import RedisServer
+from tools.servers.redis_cluster import RedisCluster
+from tools.servers.redis_sentinel import RedisSentinel
+
+from postroom._stores.redis.wire import NotReplicated
+from postroom.spi import Ask, Box, Draft, ReceiptStatus, State
+from postroom.testing.conformance.base import ALICE, seconds
+from tests.redis import open_at
+from tests.support import settled
+
+BOX = Box("inbox", "box")
+COLOURS = pytest.mark.parametrize("colour", ["async", "sync"])
+
+
+@pytest.fixture(scope="module")
+def primary() -> Iterator[RedisServer]:
+    try:
+        server = RedisServer()
+    except ServerMissing as error:
+        missing(str(error))
+    with server, RedisServer.replica_of(server):
+        server.wait_for_replicas(1)
+        yield server
+
+
+@COLOURS
+async def test_a_write_that_replicas_have_is_answered(primary: RedisServer, colour: Any) -> None:
+    store = open_at(f"{primary.url()}?wait_replicas=1&wait_timeout=10000", colour, prefix=f"answered_{colour}")
+    await settled(store.put(BOX, [Draft("s", "1")]))
+    [message] = await settled(store.claim(BOX, Ask(ALICE, seconds(30), 1)))
+    assert message.message_id == "1"
+    assert (await settled(store.counts(BOX)))[State.CLAIMED] == 1
+    await settled(store.close())
+
+
+@COLOURS
+async def test_a_write_that_too_few_have_is_an_error_that_may_pass(primary: RedisServer, colour: Any) -> None:
+    store = open_at(f"{primary.url()}?wait_replicas=2&wait_timeout=1", colour, prefix=f"few_{colour}")
+    with pytest.raises(NotReplicated, match="1 of 2 replicas") as caught:
+        await settled(store.put(BOX, [Draft("s", "1")]))
+    assert store.is_transient(caught.value)
+    assert (await settled(store.counts(BOX)))[State.WAITING] == 1, "reading waits for nobody, and the write stands"
+    await settled(store.close())
+    plain = open_at(primary.url(), colour, prefix=f"few_{colour}")
+    assert [r.status for r in await settled(plain.put(BOX, [Draft("s", "1")]))] == [ReceiptStatus.DUPLICATE]
+    await settled(plain.close())
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[str]:
+    try:
+        nodes = RedisCluster(3, replicas=1)
+    except ServerMissing as error:
+        missing(str(error))
+    with nodes:
+        yield "redis+cluster://" + ",".join(f"{host}:{port}" for host, port in (node.address for node in nodes.servers))
+
+
+@COLOURS
+async def test_a_cluster_waits_for_replicas_too(cluster: str, colour: Any) -> None:
+    store = open_at(f"{cluster}?wait_replicas=1&wait_timeout=10000", colour, prefix=f"c_{colour}")
+    for number in range(3):
+        box = Box("inbox", f"box{number}")  # on different nodes
+        assert [r.status for r in await settled(store.put(box, [Draft("s", "1")]))] == [ReceiptStatus.NEW]
+    await settled(store.close())
+    store = open_at(f"{cluster}?wait_replicas=2&wait_timeout=1", colour, prefix=f"c_{colour}")
+    with pytest.raises(NotReplicated, match="1 of 2 replicas"):
+        await settled(store.put(BOX, [Draft("s", "2")]))
+    await settled(store.close())
+
+
+@pytest.fixture(scope="module")
+def watched() -> Iterator[RedisSentinel]:
+    try:
+        ensemble = RedisSentinel()
+    except ServerMissing as error:
+        missing(str(error))
+    with ensemble:
+        yield ensemble
+
+
+@COLOURS
+async def test_sentinel_names_the_master(watched: RedisSentinel, colour: Any) -> None:
+    hosts = ",".join(f"{host}:{port}" for host, port in watched.addresses)
+    store = open_at(f"redis+sentinel://{hosts}/{watched.service}/1", colour, prefix=f"s_{colour}")
+    assert [r.status for r in await settled(store.put(BOX, [Draft("s", "1")]))] == [ReceiptStatus.NEW]
+    assert (await settled(store.counts(BOX)))[State.WAITING] == 1
+    if colour == "async":
+        assert await store.wait() == frozenset()
+        await store.put(BOX, [Draft("s", "2")])
+        assert await store.wait() == {BOX.key}
+    await settled(store.close())

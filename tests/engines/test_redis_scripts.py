@@ -1,0 +1,126 @@
+"""The scripts: which keys they touch, and that they survive whatever happens to a server's memory of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from importlib.resources import files
+from typing import Any
+
+import pytest
+from tools.servers.base import ServerMissing, missing
+from tools.servers.redis import RedisServer
+
+from postroom._connect import Colour
+from postroom._stores.redis.layout import NAMES
+from postroom._stores.redis.scripts import VERBS, script
+from postroom.spi import Ask, Box, Draft, Filter, Purge, ReceiptStatus, Settlement, State
+from postroom.testing.conformance.base import ALICE, seconds
+from tests.redis import new_prefix, open_at
+from tests.runtime.support import soon
+from tests.support import settled
+
+BOX = Box("inbox", "box")
+ASK = Ask(ALICE, seconds(30), 10)
+
+
+@pytest.fixture(scope="module")
+def private() -> Iterator[RedisServer]:
+    try:
+        server = RedisServer(appendonly=True, appendfsync="always")
+    except ServerMissing as error:
+        missing(str(error))
+    with server:
+        yield server
+
+
+@pytest.fixture(params=["async", "sync"])
+def store(request: pytest.FixtureRequest, private: RedisServer) -> Any:
+    colour: Colour = request.param
+    return open_at(private.url(), colour, prefix=new_prefix(of_shared_server=False))
+
+
+async def use_every_script(store: Any, name: str) -> None:
+    assert [r.status for r in await settled(store.put(BOX, [Draft("s", name)]))] == [ReceiptStatus.NEW]
+    [message] = await settled(store.claim(BOX, ASK))
+    assert await settled(store.renew(BOX, [message.claim], seconds(60))) == [True]
+    assert await settled(store.settle(BOX, [Settlement.retry(message.claim)])) == [True]
+    assert await settled(store.mark(BOX, [message.key], "dead", error="by hand")) == [True]
+    assert await settled(store.replay(BOX, Filter())) == [message.key]
+    [message] = (await settled(store.turn(BOX, [], ASK)))[1]
+    assert (await settled(store.turn(BOX, [Settlement.done(message.claim)], ASK))) == ([True], [])
+    assert [s.state for s in await settled(store.record(BOX, [Draft("s", name)]))] == [State.DONE]
+    assert await settled(store.reap(BOX, 10)) == (0, 0)
+    assert [m.state for m in await settled(store.find(BOX, Filter()))] == [State.DONE]
+    assert (await settled(store.counts(BOX)))[State.DONE] == 1
+    assert await settled(store.purge(BOX, Purge(State.DONE, seconds(0)))) == 1
+
+
+@pytest.mark.req("RHI-158")
+async def test_scripts_are_sent_once_and_survive_a_flush(store: Any, private: RedisServer) -> None:
+    await use_every_script(store, "1")
+    before = private.info("commandstats")
+    await use_every_script(store, "2")
+    after = private.info("commandstats")
+    assert after.get("cmdstat_eval") == before.get("cmdstat_eval"), "a script was sent again, though it was known"
+    private.query("SCRIPT", "FLUSH")
+    await use_every_script(store, "3")
+    await settled(store.close())
+
+
+async def test_a_store_goes_on_after_a_restart_of_its_server(store: Any, private: RedisServer) -> None:
+    [receipt] = await settled(store.put(BOX, [Draft("s", "1", payload="kept")]))
+    private.restart()
+
+    async def claim() -> Any:
+        while True:  # each lost connection is noticed once
+            try:
+                return await settled(store.claim(BOX, ASK))
+            except Exception as error:
+                if not store.is_transient(error):
+                    raise
+
+    [message] = await soon(claim())
+    assert (message.id, message.payload) == (receipt.id, "kept")
+    await settled(store.close())
+
+
+# -- what the text says ----------------------------------------------------------------------------------------------
+
+_CONSTANTS = {name.upper() for name in NAMES}
+
+
+def test_the_keys_of_scripts_are_those_of_the_layout_in_its_order() -> None:
+    layout = files("postroom._stores.redis").joinpath("layout.md").read_text("utf-8")
+    rows = re.findall(r"^\| (\d+) \| `(\w+)` \|", layout, re.MULTILINE)
+    assert [(int(number), name) for number, name in rows] == list(enumerate(NAMES, 1))
+    base = files("postroom._stores.redis.scripts").joinpath("lib/base.lua").read_text("utf-8")
+    declared: list[str] = []
+    numbers: list[int] = []
+    for left, right in re.findall(r"^local ([A-Z, ]+) = (KEYS.*)$", base, re.MULTILINE):
+        declared += left.split(", ")
+        numbers += map(int, re.findall(r"KEYS\[(\d+)\]", right))
+    assert declared == [name.upper() for name in NAMES]
+    assert numbers == list(range(1, len(NAMES) + 1))
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_key_that_a_script_touches_is_declared(verb: str) -> None:
+    """A command's key is one of the constants, or a parameter that is given one of them."""
+    text = script(verb).text
+    commands = re.findall(r"\b(?:call|write|fetch)\('([A-Z]+)'(?:, ([\w.]+))?", text)
+    assert commands
+    touched = {key for command, key in commands if command != "TIME"}
+    assert touched - _CONSTANTS <= {"key", "set"}
+    assert text.count("KEYS[") == len(NAMES), "keys are taken once, at the beginning"
+    assert not re.search(r"call\(command, (?!key\b)", text)
+    given = set(re.findall(r"\b(?:beginning|delete)\((\w+)", text)) - {"key", "ids", "old"}
+    assert given <= _CONSTANTS
+    computed = set(re.findall(r"local set = (.*)", text))
+    assert all(set(re.findall(r"\b[A-Z]{3,}\b", line)) <= _CONSTANTS for line in computed)
+
+
+def test_every_script_is_a_verb() -> None:
+    folder = files("postroom._stores.redis.scripts")
+    found = {entry.name.removesuffix(".lua") for entry in folder.iterdir() if entry.name.endswith(".lua")}
+    assert found == set(VERBS)

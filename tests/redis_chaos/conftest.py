@@ -1,0 +1,34 @@
+"""Servers of our own, which may be killed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+
+import pytest
+from tools.servers.base import ServerMissing, missing
+from tools.servers.redis import find_binary
+
+# Servers and workers are killed here while both cores are busy: that needs the machine for itself, and some minutes.
+# `make chaos` runs them; so does whoever sets POSTROOM_CHAOS.
+collect_ignore_glob = [] if os.environ.get("POSTROOM_CHAOS") else ["test_*.py"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _installed() -> None:
+    try:
+        find_binary()
+    except ServerMissing as reason:
+        missing(reason)
+
+
+@pytest.fixture
+def tell(capsys: pytest.CaptureFixture[str]) -> Callable[[str], None]:
+    """Says what was measured, of a test that passes too."""
+
+    def say(text: str) -> None:
+        with capsys.disabled():
+            sys.stdout.write(f"\n{text}\n")
+
+    return say

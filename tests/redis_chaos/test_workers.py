@@ -1,0 +1,55 @@
+"""Sixteen workers in four processes on one box, some of them killed: nothing is lost, and nothing is held by two."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+from tools.servers.redis import RedisServer
+
+from tests.redis_chaos.crew import (
+    CHAOS,
+    check_handled,
+    check_order,
+    check_whole,
+    crew_on,
+    given_twice,
+    lost,
+    overlapping,
+)
+
+PROCESSES, WORKERS = 4, 4
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RedisServer]:
+    with RedisServer() as started:
+        yield started
+
+
+@pytest.mark.parametrize("fifo", [False, True], ids=["unordered", "fifo"])
+def test_killed_workers_lose_nothing(server: RedisServer, tmp_path: Path, fifo: bool) -> None:
+    chance = random.Random(1)
+    url = f"{server.url()}?pool_size=4"
+    client = redis.Redis.from_url(server.url())
+    with client, crew_on(url, tmp_path, workers=PROCESSES, writers=2, fifo=fifo) as crew:
+        for _ in range(4 * CHAOS):
+            crew.await_more(200, lambda: len(crew.handled()))
+            check_whole(client, crew)  # while all of them work
+            crew.kill(chance.choice(crew.workers))
+            crew.start(workers=1)
+        crew.stop(crew.writers)
+        box = crew.let_finish(lambda: redis.Redis.from_url(server.url()))
+        check_whole(client, crew)
+        assert lost(crew, box) == []
+        check_handled(crew, box)
+        claims = crew.claims()
+        assert given_twice(claims) == []
+        assert overlapping(claims, crew.options.lease) == []
+        assert len({claim.owner for claim in claims}) > PROCESSES  # it was a crowd
+        if fifo:
+            check_order(crew.calls())
+        crew.stop(crew.workers)
