@@ -96,10 +96,7 @@ def audit(client: redis.Redis, prefix: str, box: Box) -> Counter[State]:
     pending = set_of("pending").keys()
     assert pending <= by_state["w"]
     assert by_state["w"] - pending <= line.keys(), "it waits, and nobody will ever look at it"
-    locks: dict[bytes, set[bytes]] = {}
-    for id_ in by_state["c"] & line.keys():
-        locks.setdefault(line[id_], set()).add(id_)
-    assert {group: set(_ids(ids)) for group, ids in hash_of("locks").items()} == locks
+    assert set_of("locks").keys() == {_prefixed(line[id_]) + id_ for id_ in by_state["c"] & line.keys()}
 
     pages = Counter(int(id_) // 1024 for id_ in messages)
     assert {int(page): int(count) for page, count in hash_of("pages").items()} == pages

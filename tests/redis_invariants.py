@@ -19,7 +19,7 @@ import redis
 from postroom._stores.redis.layout import NAMES, box_keys, boxes_key, ids_key
 from postroom.spi import Counts, State
 
-HASHES = {"meta", "messages", "states", "dedup", "line", "locks", "collapse", "pages"}
+HASHES = {"meta", "messages", "states", "dedup", "line", "collapse", "pages"}
 PAGE = 1024
 ID = 16
 """Digits of an id in a field or a member."""
@@ -243,20 +243,23 @@ def _lines(box: Snapshot) -> Iterator[str]:
     members = {len(group).to_bytes(4, "big") + group + id_ for id_, group in box.hashes["line"].items()}
     if members != set(box.sets["lines"]):
         yield f"lines: {len(box.sets['lines'])} members, and {len(members)} in line"
-    locks = {group.decode(): _ids(ids) for group, ids in box.hashes["locks"].items()}
+    locks = set(box.sets["locks"])
     pending = box.members("pending")
     for group, ids in box.groups.items():
         for id_ in ids:
             if id_ not in box.contents or box.progress(id_).state in "sd":
                 yield f"in line, but finished: {id_}"
         claimed = [id_ for id_ in ids if box.progress(id_).state == "c"]
-        if sorted(locks.pop(group, [])) != claimed:
-            yield f"the lock of a group is not held by its claimed members: {claimed[:3]}"
+        name = group.encode()
+        held = {len(name).to_bytes(4, "big") + name + id_.encode() for id_ in claimed}
+        if not held <= locks:
+            yield f"a group is not locked by its claimed members: {claimed[:3]}"
+        locks -= held
         if len({box.progress(id_).owner for id_ in claimed}) > 1:
             yield f"two owners hold one group: {claimed[:3]}"
         yield from _front(box, ids, pending)
     if locks:
-        yield f"{len(locks)} locks of groups without a line"
+        yield f"{len(locks)} locks of members that are not claimed, or not in line"
 
 
 def _front(box: Snapshot, ids: list[str], pending: Mapping[str, float]) -> Iterator[str]:

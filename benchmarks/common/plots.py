@@ -71,7 +71,7 @@ def _draw(section: Section, path: Path) -> None:
                 heights.append(rate)
         bars: Any = axes.bar(places, heights, width * 0.92, label=name, color=COLOURS.get(name, "#444444"))
         axes.bar_label(bars, [_short(height) for height in heights], fontsize=6, rotation=90, padding=2)
-    rates = [rate for case in section.cases for name in contenders if (rate := case.rate(name)) is not None]
+    rates = [rate for case in section.cases for name in contenders if (rate := case.rate(name))]
     if max(rates) > WIDE * min(rates):
         axes.set_yscale("log")
         axes.set_ylim(10 ** math.floor(math.log10(min(rates))), max(rates) * 4)

@@ -47,7 +47,7 @@ class Results:
     def text(self) -> str:
         """Markdown."""
         out = io.StringIO()
-        console = Console(file=out, width=200, highlight=False, soft_wrap=True)
+        console = Console(file=out, width=320, highlight=False, soft_wrap=True)
         for section in self.sections.values():
             console.print(f"### {section.title} ({section.unit})")
             console.print(_table(section))

@@ -26,7 +26,8 @@ SURFACE = {
         Cleaning Cleaned BoxHealth
         Event Observer
         PostroomError AmbiguousMessageId ArgumentTypeError ArgumentValueError ExtraMissing FeatureMissing HandlerExists
-        MessageNotFound NotReplicated RoomClosed SchemaError SchemaMissing SchemaOutdated SchemaTooNew TransactionRefused Undecodable
+        MessageNotFound NotReplicated RoomClosed SchemaError SchemaMissing SchemaOutdated SchemaTooNew
+        TransactionRefused Undecodable
     """,
     "postroom.sync": "Postroom Inbox Outbox",
     "postroom.spi": """

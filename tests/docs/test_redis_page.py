@@ -15,7 +15,7 @@ from tools.servers.base import ServerMissing, missing, wait_for
 from tools.servers.redis import RedisServer, find_binary
 
 import postroom
-from postroom import FeatureMissing, Message, NewMessage, OwnerToken, State
+from postroom import FeatureMissing, Message, NewMessage, OwnerToken, ReceiptStatus, State
 from postroom._connect.redis import POOL_SIZE, SCHEMES
 from postroom._stores.redis.layout import NAMES, box_keys, boxes_key, channel, ids_key
 from postroom._stores.redis.wire import Replication
@@ -101,7 +101,8 @@ def granted(rights: list[str]) -> str:
     return url.replace("redis://", "redis://shop_app:secret@")
 
 
-NEEDED = [right for right in RIGHTS[5:] if right[0] in "~&+" and right != "+config|get"]
+TO_HEAR = [right for right in RIGHTS[5:] if right[0] == "&" or right == "+@pubsub"]
+NEEDED = [right for right in RIGHTS[5:] if right[0] in "~+" and right not in {*TO_HEAR, "+config|get"}]
 
 
 def test_the_rights_are_enough() -> None:
@@ -113,6 +114,14 @@ def test_each_of_them_is_needed(lacking: str) -> None:
     # Redis tells of it in other words where a script lacks it.
     with pytest.raises(redis.exceptions.ResponseError, match=r"permission|can't (run|access|publish)"):
         use(granted([right for right in RIGHTS if right != lacking]))
+
+
+@pytest.mark.parametrize("lacking", TO_HEAR)
+def test_without_the_right_to_publish_nothing_fails(lacking: str) -> None:
+    """A wake-up is a hint: a message that was stored must not be answered by an error."""
+    with Postroom(granted([right for right in RIGHTS if right != lacking])) as room:
+        receipt = room.inbox().enqueue("t", "x", source="s", message_id="1")
+        assert receipt.status is ReceiptStatus.NEW
 
 
 def test_without_the_right_to_ask_info_tells() -> None:
@@ -131,8 +140,8 @@ def told(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 
 @pytest.mark.parametrize(
     "settings",
-    [SETTINGS, {**SETTINGS, "appendfsync": "always"}, {**WITHOUT_LOG, "save": "3600 1"}],
-    ids=["the page's", "always", "snapshots alone"],
+    [SETTINGS, {**SETTINGS, "appendfsync": "always"}],
+    ids=["the page's", "always"],
 )
 def test_settings_without_complaint(settings: dict[str, str], told: pytest.LogCaptureFixture) -> None:
     with RedisServer(settings) as server, Postroom(server.url(), require_durable=True) as room:
@@ -145,8 +154,9 @@ def test_settings_without_complaint(settings: dict[str, str], told: pytest.LogCa
     [
         ({**SETTINGS, "maxmemory-policy": "allkeys-lru"}, "evicts keys"),
         ({**WITHOUT_LOG, "save": ""}, "writes nothing to the disk"),
+        ({**WITHOUT_LOG, "save": "3600 1"}, "writes snapshots only"),
     ],
-    ids=["evicts", "writes nothing"],
+    ids=["evicts", "writes nothing", "snapshots alone"],
 )
 def test_a_server_that_may_forget_is_told_of_or_refused(
     settings: dict[str, str], complaint: str, told: pytest.LogCaptureFixture

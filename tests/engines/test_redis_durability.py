@@ -55,7 +55,7 @@ def refusal(url: str) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("settings", [{"appendonly": "yes", "save": '""'}, {"save": "3600 1"}])
+@pytest.mark.parametrize("settings", [{"appendonly": "yes", "save": '""'}, {"appendonly": "yes", "save": "3600 1"}])
 def test_a_server_that_writes_to_the_disk_and_evicts_nothing_is_fine(
     start: Start, caplog: pytest.LogCaptureFixture, settings: dict[str, str]
 ) -> None:

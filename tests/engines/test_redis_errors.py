@@ -11,8 +11,7 @@ from tools.servers.base import ServerMissing, missing
 from tools.servers.proxy import Proxy
 from tools.servers.redis import RedisServer
 
-from postroom._stores.redis.wire import NotReplicated
-from postroom.errors import RoomClosed
+from postroom.errors import NotReplicated, RoomClosed
 from postroom.spi import Ask, Box, Draft, Held, ReceiptStatus, Settlement, State
 from postroom.testing.conformance.base import ALICE, seconds
 from tests.redis import new_prefix, open_at
@@ -92,7 +91,6 @@ PASSING = [
     exceptions.ResponseError("NOREPLICAS Not enough good replicas to write."),
     exceptions.ResponseError("BUSY Redis is busy running a script."),
     exceptions.ResponseError("Error running script (call to f_1): @user_script:1: -READONLY You can't write"),
-    NotReplicated("0 of 1"),
     ConnectionResetError(),
     TimeoutError(),
 ]
@@ -103,6 +101,7 @@ LASTING = [
     exceptions.ResponseError("ERR user_script:1: BUSYBODY"),
     exceptions.OutOfMemoryError("full"),
     exceptions.NoPermissionError("no"),
+    NotReplicated("0 of 1"),
     ValueError("wrong"),
     RoomClosed(),
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,8 +12,8 @@ from tools.servers.redis import RedisServer
 from tools.servers.redis_cluster import RedisCluster
 from tools.servers.redis_sentinel import RedisSentinel
 
-from postroom._stores.redis.wire import NotReplicated
-from postroom.spi import Ask, Box, Draft, ReceiptStatus, State
+from postroom.errors import NotReplicated
+from postroom.spi import Ask, Box, Draft, ReceiptStatus, Settlement, State, StoredMessage
 from postroom.testing.conformance.base import ALICE, seconds
 from tests.redis import open_at
 from tests.support import settled
@@ -43,16 +44,40 @@ async def test_a_write_that_replicas_have_is_answered(primary: RedisServer, colo
 
 
 @COLOURS
-async def test_a_write_that_too_few_have_is_an_error_that_may_pass(primary: RedisServer, colour: Any) -> None:
+async def test_a_put_that_too_few_have_is_an_error_and_stands(primary: RedisServer, colour: Any) -> None:
     store = open_at(f"{primary.url()}?wait_replicas=2&wait_timeout=1", colour, prefix=f"few_{colour}")
     with pytest.raises(NotReplicated, match="1 of 2 replicas") as caught:
         await settled(store.put(BOX, [Draft("s", "1")]))
-    assert store.is_transient(caught.value)
+    assert not store.is_transient(caught.value), "to repeat it would only find that it is there"
     assert (await settled(store.counts(BOX)))[State.WAITING] == 1, "reading waits for nobody, and the write stands"
     await settled(store.close())
     plain = open_at(primary.url(), colour, prefix=f"few_{colour}")
     assert [r.status for r in await settled(plain.put(BOX, [Draft("s", "1")]))] == [ReceiptStatus.DUPLICATE]
     await settled(plain.close())
+
+
+@COLOURS
+async def test_a_worker_goes_on_without_replicas(
+    primary: RedisServer, colour: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """If a claim raised, its messages would be nobody's until the lease ends; and an outcome stands all the same."""
+    caplog.set_level(logging.WARNING, "postroom")
+    plain = open_at(primary.url(), colour, prefix=f"worker_{colour}")
+    await settled(plain.put(BOX, [Draft("s", str(number)) for number in range(3)]))
+    await settled(plain.close())
+    store = open_at(f"{primary.url()}?wait_replicas=2&wait_timeout=1", colour, prefix=f"worker_{colour}")
+    [first] = await settled(store.claim(BOX, Ask(ALICE, seconds(30), 1)))
+    settled_first, [second] = await settled(store.turn(BOX, [done(first)], Ask(ALICE, seconds(30), 1)))
+    assert list(settled_first) == [True]
+    assert list(await settled(store.settle(BOX, [done(second)]))) == [True]
+    told = [record for record in caplog.messages if "1 of 2 replicas" in record]
+    assert len(told) == 1, "it is told once, until they have caught up"
+    await settled(store.close())
+
+
+def done(message: StoredMessage) -> Settlement:
+    assert message.claim is not None
+    return Settlement.done(message.claim)
 
 
 @pytest.fixture(scope="module")

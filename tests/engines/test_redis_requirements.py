@@ -292,10 +292,10 @@ def test_a_group_is_locked_by_its_capture_and_free_when_that_is_settled(room: sy
     inbox = room.inbox("orders", order="fifo")
     first, second = put(inbox, "1", group="g"), put(inbox, "2", group="g")
     taken = inbox.claim(WORKER, batch_size=1)
-    assert {group: _ids(ids) for group, ids in keys.hash("locks").items()} == {"g": {first}}
+    assert keys.scores("locks").keys() == {f"\0\0\0\1g{_member(first)}"}
     assert inbox.claim(WORKER) == []
     inbox.ack(WORKER, taken)
-    assert keys.hash("locks") == {}
+    assert keys.scores("locks") == {}
     assert [message.id for message in inbox.claim(WORKER)] == [second]
 
 
@@ -307,7 +307,7 @@ def test_the_lock_of_a_crashed_worker_ends_with_its_lease(room: sync.Postroom, k
     inbox.claim(WORKER, batch_size=1, lease_seconds=30)
     clock.advance(30)
     assert [message.id for message in inbox.claim(OwnerToken.new(), batch_size=1)] == [first]
-    assert _ids(keys.hash("locks")["g"]) == {first}
+    assert keys.scores("locks").keys() == {f"\0\0\0\1g{_member(first)}"}
 
 
 @pytest.mark.req("RHI-156", "RHI-157", "RHI-164")

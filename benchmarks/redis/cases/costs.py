@@ -13,7 +13,6 @@ from benchmarks.common.stage import stderr
 from benchmarks.redis.stage import PLACES, Stage
 from benchmarks.rounds import Case
 
-
 WARM = 100
 
 
@@ -95,7 +94,7 @@ def memory(stage: Stage) -> Section:
             waiting.rates[name] = [(_used(server) - before) / messages]
             with weighing.hand(name, place, install=False) as hand:
                 hand.drain(stage.plan.takes[name][-1], messages)
-            done.rates[name] = [(_used(server) - before) / messages]
+            done.rates[name] = [max(0, _used(server) - before) / messages]
     return Section("memory for payloads of 1,024 bytes", [waiting, done], "bytes per message")
 
 

@@ -12,6 +12,9 @@ from postroom.errors import ArgumentTypeError, ArgumentValueError, ExtraMissing
 
 SCHEMES = ("redis", "rediss", "unix", "redis+sentinel", "redis+cluster", "rediss+sentinel", "rediss+cluster")
 POOL_SIZE = 10
+SILENCE = 30
+"""Seconds after which a connection that says nothing is given up."""
+LONGEST_WAIT = (SILENCE - 1) * 1000
 PORTS = {"sentinel": 26379, "cluster": 6379}
 LOOKS_LIKE = "redis://user:password@host:6379/0"
 
@@ -52,7 +55,7 @@ def open_redis(scheme: str, rest: str, options: StoreOptions) -> Any:
         "name": name,
         "cluster": cluster,
         "theirs": options.pool is not None,
-        "most": pool_size if cluster and options.pool is None else None,
+        "most": pool_size if place.kind != "single" and options.pool is None else None,
         "replication": Replication(*replication),
         "durability": Durability(name, required=options.require_durable),
     }
@@ -75,7 +78,10 @@ def _read(scheme: str, rest: str) -> tuple[Place, tuple[int, int], int]:
     if "#" in rest:
         raise _unreadable()
     parameters = dict(parse_qsl(query, keep_blank_values=True))
-    replication = _number(parameters, "wait_replicas", 0, 100), _number(parameters, "wait_timeout", 1000, 600_000)
+    replication = (
+        _number(parameters, "wait_replicas", 0, 100),
+        _number(parameters, "wait_timeout", 1000, LONGEST_WAIT, least=1),
+    )
     pool_size = _number(parameters, "pool_size", POOL_SIZE, 1000, least=1)
     base, _, kind = scheme.partition("+")
     if scheme not in SCHEMES:
@@ -176,7 +182,7 @@ def _ours(place: Place, colour: str, pool_size: int) -> Callable[[], Any]:
     retry: Any = (AsyncRetry if colour == "async" else Retry)(NoBackoff(), 0)
     common: dict[str, Any] = {
         "socket_connect_timeout": 10,
-        "socket_timeout": 30,
+        "socket_timeout": SILENCE,
         "client_name": "postroom",
     }
     if not place.url.startswith("unix://"):
@@ -194,8 +200,9 @@ def _ours(place: Place, colour: str, pool_size: int) -> Callable[[], Any]:
     def sentinel() -> Any:
         tls = {"ssl": True} if place.tls else {}
         watchers = kit.Sentinel(place.hosts, sentinel_kwargs={"socket_timeout": 5, **tls})
+        # Its pool does not wait for a connection: how many we use is bounded above.
         return watchers.master_for(
-            place.service, db=place.database, max_connections=pool_size, retry=retry, **login, **tls, **common
+            place.service, db=place.database, max_connections=pool_size + 2, retry=retry, **login, **tls, **common
         )
 
     def cluster() -> Any:

@@ -41,8 +41,17 @@ def microseconds(duration: timedelta) -> int:
     return duration // _MICROSECOND
 
 
+LAST = 2**53 - 1
+"""The last moment that Lua's numbers can tell from the next: in the year 2255. What is later is then."""
+
+
 def _moment(value: datetime | None) -> int | None:
-    return None if value is None else to_microseconds(value)
+    return None if value is None else min(to_microseconds(value), LAST)
+
+
+def _end(value: datetime | None) -> int | None:
+    """When something expires: 0 would be never."""
+    return None if value is None else max(1, min(to_microseconds(value), LAST))
 
 
 def _time(value: int | None) -> datetime | None:
@@ -84,12 +93,12 @@ def _body(draft: Draft) -> bytes:
             draft.message_id,
             draft.correlation_id,
             draft.format,
-            None if draft.due is None else to_microseconds(draft.due),
+            _moment(draft.due),
             None if draft.hash is None else draft.hash.hex(),
             draft.hash_algorithm,
             draft.group,
             draft.collapse_key,
-            None if draft.received_at is None else to_microseconds(draft.received_at),
+            _moment(draft.received_at),
             headers if headers is None or type(headers) is dict else dict(headers),
             draft.payload,
         )
@@ -107,7 +116,7 @@ def _extra(draft: Draft) -> dict[str, Any] | None:
     wanted = {
         "collapses": draft.collapse_key is not None,
         "due": _moment(draft.due),
-        "expires": _moment(draft.expires),
+        "expires": _end(draft.expires),
         "lifetime": None if draft.lifetime is None else microseconds(draft.lifetime),
         "on_conflict": draft.on_conflict,
         "revive_dead": draft.revive_dead,

@@ -74,7 +74,9 @@ def _complaints(settings: Mapping[str, str | None]) -> list[str]:
     if log != "yes":
         if snapshots is None:
             complaints.append("it does not tell whether it writes snapshots to the disk")
-        elif not snapshots:
+        elif snapshots:
+            complaints.append("it writes snapshots only (appendonly is no): what came after the last is lost with it")
+        else:
             complaints.append("it writes nothing to the disk (neither appendonly nor save is set)")
     return complaints
 

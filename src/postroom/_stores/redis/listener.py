@@ -24,6 +24,11 @@ class Listener:
 
     def __init__(self) -> None:
         self._wanted: set[str] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        """Anew, for another event loop: what belongs to the one before is of no use."""
         self._subscribed: set[str] = set()
         self._readers: dict[Any, tuple[Any, asyncio.Task[None]]] = {}
         """Node (or nothing) → its subscription, and who reads it."""
@@ -38,6 +43,9 @@ class Listener:
 
     async def wait(self, client: Any, *, sharded: bool) -> frozenset[str]:
         """The keys of boxes that may have work; after a new beginning, all of them: `EVERYTHING`."""
+        if self._loop is not asyncio.get_running_loop():
+            self._begin()
+            self._loop = asyncio.get_running_loop()
         while True:
             if self._is_lost:
                 await self.close()
@@ -87,6 +95,8 @@ class Listener:
             self._news.set()
 
     async def close(self) -> None:
+        if self._loop is not asyncio.get_running_loop():
+            self._begin()
         readers, self._readers = self._readers, {}
         for pubsub, task in readers.values():
             task.cancel()

@@ -12,7 +12,8 @@ from postroom._stores.coalesced import Coalescer
 from postroom._stores.redis import codec
 from postroom._stores.redis.layout import BLOCK, box_keys, boxes_key, channel, ids_key
 from postroom._stores.redis.scripts import AMBIGUOUS, NEEDS_IDS, script
-from postroom.errors import AmbiguousMessageId
+from postroom._stores.redis.waiting import Wait
+from postroom.errors import AmbiguousMessageId, NotReplicated
 from postroom.spi import (
     Ask,
     Box,
@@ -77,13 +78,13 @@ class RedisVerbs:
             place = self._places[box.key] = _Place(box, box_keys(self._prefix, box.key), codec.encode(told))
         return place
 
-    def _script(self, name: str, box: Box, given: Any, *more: bytes, writes: bool = True) -> Program[Any]:
+    def _script(self, name: str, box: Box, given: Any, *more: bytes, wait: Wait = "must") -> Program[Any]:
         if not self._wire.is_ready:
             yield call(self._wire.ready)
         place = self._place(box)
         now = b"" if self._clock is None else str(to_microseconds(self._clock.now())).encode()
         arguments = (now, place.policy, codec.encode(given), *more)
-        return (yield call(self._wire.run, script(name), place.keys, arguments, writes=writes))
+        return (yield call(self._wire.run, script(name), place.keys, arguments, wait))
 
     def _script_with_ids(self, name: str, box: Box, given: dict[str, Any], *more: bytes) -> Program[Any]:
         """A script that may need ids: it changes nothing where there are too few, and gets a block of them."""
@@ -114,7 +115,7 @@ class RedisVerbs:
         """Goes on where a script has stopped because it had looked at enough."""
         while True:
             given = codec.ask_given(ask, ask.limit - len(claimed), skip)
-            blob, lease_end, again = yield from self._script("claim", box, given)
+            blob, lease_end, again = yield from self._script("claim", box, given, wait="need not")
             claimed += codec.claimed(blob, ask.owner, lease_end)
             if not again:
                 return claimed
@@ -125,7 +126,7 @@ class RedisVerbs:
         if not settlements:
             return []
         outcomes = yield from self._outcomes(box, settlements)
-        return outcomes.kept(*_unambiguous((yield from self._script("settle", box, outcomes.given))))
+        return outcomes.kept(*_unambiguous((yield from self._script("settle", box, outcomes.given, wait="should"))))
 
     @verb
     def turn(
@@ -133,7 +134,9 @@ class RedisVerbs:
     ) -> Program[tuple[list[bool], list[StoredMessage]]]:
         outcomes = yield from self._outcomes(box, settlements)
         given = outcomes.given | {"ask": codec.ask_given(ask, ask.limit, (0, 0))}
-        acks, others, blob, lease_end, again = _unambiguous((yield from self._script("turn", box, given)))
+        acks, others, blob, lease_end, again = _unambiguous(
+            (yield from self._script("turn", box, given, wait="should"))
+        )
         claimed = codec.claimed(blob, ask.owner, lease_end)
         if again:
             claimed = yield from self._claim(box, ask, codec.decode(again), claimed)
@@ -146,7 +149,7 @@ class RedisVerbs:
         if not open_:
             return codec.Outcomes(settlements, ordered=ordered)
         targets = [codec.target_given(settlement.target) for settlement in open_]
-        attempts = iter(_unambiguous((yield from self._script("attempts", box, targets, writes=False))))
+        attempts = iter(_unambiguous((yield from self._script("attempts", box, targets, wait="need not"))))
         backoff = box.delivery.backoff
         delays = [
             backoff.delay(next(attempts) + 1) if s.verdict == "retry" and s.delay is None else s.delay
@@ -164,7 +167,7 @@ class RedisVerbs:
             "fences": [claim.fence for claim in claims],
             "lease": codec.microseconds(lease),
         }
-        return codec.kept((yield from self._script("renew", box, given)))
+        return codec.kept((yield from self._script("renew", box, given, wait="need not")))
 
     @verb
     def reap(self, box: Box, limit: int) -> Program[Reaped]:
@@ -177,7 +180,7 @@ class RedisVerbs:
         reaped = 0
         while reaped < limit:
             size = min(limit - reaped, AT_ONCE)
-            now_reaped = yield from self._script("reap", box, {"duty": duty, "limit": size})
+            now_reaped = yield from self._script("reap", box, {"duty": duty, "limit": size}, wait="should")
             reaped += now_reaped
             if now_reaped < size:
                 break
@@ -193,7 +196,7 @@ class RedisVerbs:
             keys.extend(made)
             return len(made)
 
-        yield from self._page("replay", box, dead, collect, writes=True)
+        yield from self._page("replay", box, dead, collect, wait="must")
         return keys
 
     @verb
@@ -207,7 +210,7 @@ class RedisVerbs:
                 "limit": size,
                 "skip": skip,
             }
-            deleted, skip, looked = yield from self._script("purge", box, given)
+            deleted, skip, looked = yield from self._script("purge", box, given, wait="should")
             gone += deleted
             if looked < size:
                 break
@@ -222,17 +225,17 @@ class RedisVerbs:
             messages.extend(found)
             return len(found)
 
-        yield from self._page("find", box, which, collect, writes=False)
+        yield from self._page("find", box, which, collect, wait="need not")
         return messages
 
     def _page(
-        self, name: str, box: Box, which: Filter, collect: Callable[[bytes], int], *, writes: bool
+        self, name: str, box: Box, which: Filter, collect: Callable[[bytes], int], *, wait: Wait
     ) -> Program[None]:
         """A script that looks for messages, again and again until there are enough of them or no more."""
         after, left = str(which.after), which.limit
         while left > 0:
             given = codec.filter_given(which, after=after, limit=min(left, AT_ONCE), looks=LOOKS)
-            blob, next_after = yield from self._script(name, box, given, writes=writes)
+            blob, next_after = yield from self._script(name, box, given, wait=wait)
             left -= collect(blob)
             if not next_after:
                 return
@@ -240,7 +243,7 @@ class RedisVerbs:
 
     @verb
     def counts(self, box: Box) -> Program[Counts]:
-        seen, claimed, done, dead, everything = yield from self._script("counts", box, None, writes=False)
+        seen, claimed, done, dead, everything = yield from self._script("counts", box, None, wait="need not")
         return {
             State.SEEN: seen,
             State.WAITING: everything - seen - claimed - done - dead,
@@ -298,11 +301,15 @@ class RedisStore(RedisVerbs, Async):
 
     def __init__(self, wire: Any, **options: Any) -> None:
         super().__init__(wire, **options)
-        self._coalescer = Coalescer(self._put, self.is_transient)
+        self._coalescer = Coalescer(self._put, self._is_everybodys)
 
     @verb
     def put(self, box: Box, drafts: Sequence[Draft], *, tx: Any = None) -> Program[list[Receipt]]:
         return (yield call(self._coalescer.put, box, drafts))
+
+    def _is_everybodys(self, error: BaseException) -> bool:
+        """Whether an error is the server's trouble, and that of all whose puts went together."""
+        return isinstance(error, NotReplicated) or self.is_transient(error)
 
     async def wait(self) -> frozenset[str]:
         """Where `features.notify` is so."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import threading
 from collections.abc import Callable, Sequence
@@ -17,7 +18,10 @@ from postroom._kernel.program import Async, Program, Sync, call, verb
 from postroom._stores.redis.durability import Durability
 from postroom._stores.redis.listener import Listener
 from postroom._stores.redis.scripts import AMBIGUOUS, NEEDS_IDS, Script
-from postroom.errors import PostroomError, RoomClosed
+from postroom._stores.redis.waiting import Wait
+from postroom.errors import NotReplicated, RoomClosed
+
+_log = logging.getLogger("postroom")
 
 _PASSING = (
     exceptions.ConnectionError,  # also: loading its data, too many connections, Sentinel knows no master
@@ -35,10 +39,6 @@ _LASTING = (exceptions.AuthenticationError, exceptions.AuthorizationError)
 """These are connection errors to redis-py, and do not pass by themselves."""
 _PASSING_WORDS = re.compile(r"(^|-)(LOADING|MASTERDOWN|READONLY|CLUSTERDOWN|TRYAGAIN|NOREPLICAS|BUSY|UNKILLABLE) ")
 """As they begin an answer; Redis 6 also has them within the answer of a script, after a hyphen."""
-
-
-class NotReplicated(PostroomError, TimeoutError):
-    """Fewer replicas than `wait_replicas` have acknowledged a write in time. It stands on the master all the same."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,8 @@ class WireVerbs:
         self._most = most or 1_000_000
         self._replication = replication
         self._durability = durability or Durability(name)
+        self._behind = False
+        """Whether replicas did not keep up when this was last asked."""
         self._made: Any = None
         self._gate: Any = None
         self._asking: Any = None
@@ -114,35 +116,38 @@ class WireVerbs:
             one_at_a_time.release()
 
     @verb
-    def run(self, script: Script, keys: Sequence[bytes], arguments: Sequence[bytes], *, writes: bool) -> Program[Any]:
+    def run(self, script: Script, keys: Sequence[bytes], arguments: Sequence[bytes], wait: Wait) -> Program[Any]:
         """Run a script by its name; where the server does not know it (any more), by its text, which makes it known."""
         try:
-            return (yield from self._send(("EVALSHA", script.sha, len(keys), *keys, *arguments), keys, writes))
+            return (yield from self._send(("EVALSHA", script.sha, len(keys), *keys, *arguments), keys, wait))
         except exceptions.NoScriptError:
-            return (yield from self._send(("EVAL", script.text, len(keys), *keys, *arguments), keys, writes))
+            return (yield from self._send(("EVAL", script.text, len(keys), *keys, *arguments), keys, wait))
 
     @verb
     def execute(self, *command: Any) -> Program[Any]:
-        return (yield from self._send(command, (), writes=False))
+        return (yield from self._send(command, (), "need not"))
 
-    def _send(self, command: Sequence[Any], keys: Sequence[bytes], writes: bool) -> Program[Any]:
+    def _send(self, command: Sequence[Any], keys: Sequence[bytes], wait: Wait) -> Program[Any]:
         client = self._client()
         gate = self._gate
         yield call(gate.acquire)
         try:
-            return (yield from self._send_now(client, command, keys, writes))
+            if wait == "need not" or not self._replication.replicas:
+                return (yield call(client.execute_command, *command))
+            answer, acknowledged = yield from self._send_and_wait(client, command, keys)
         finally:
             gate.release()
+        if answer not in (NEEDS_IDS, AMBIGUOUS):  # then it has written nothing
+            self._judge(acknowledged, wait)
+        return answer
 
-    def _send_now(self, client: Any, command: Sequence[Any], keys: Sequence[bytes], writes: bool) -> Program[Any]:
-        if not (writes and self._replication.replicas):
-            return (yield call(client.execute_command, *command))
+    def _send_and_wait(self, client: Any, command: Sequence[Any], keys: Sequence[bytes]) -> Program[tuple[Any, int]]:
         wait = ("WAIT", self._replication.replicas, self._replication.timeout)
         if self._cluster:
+            # A cluster's client does not tell which connection it used. WAIT waits for all that was written on the
+            # node before the last command of its own connection, whatever that was.
             answer = yield call(client.execute_command, *command)
-            # WAIT counts from the last write of its own connection, and a cluster's client does not tell which that
-            # was. A write after ours, on another connection to the same node, is replicated after ours.
-            answers = [answer, *(yield from self._on_node(client, keys[0], ("HSET", keys[0], "waited", "1"), wait))]
+            answers = [answer, *(yield from self._on_node(client, keys[0], ("PING",), wait))]
         else:
             pipeline = client.pipeline(transaction=False)
             pipeline.execute_command(*command)
@@ -151,20 +156,27 @@ class WireVerbs:
         for each in answers:
             if isinstance(each, Exception):
                 raise each
-        answer, acknowledged = answers[0], answers[-1]
-        if acknowledged < self._replication.replicas and answer not in (NEEDS_IDS, AMBIGUOUS):
-            raise NotReplicated(
-                f"{acknowledged} of {self._replication.replicas} replicas have acknowledged a write within "
-                f"{self._replication.timeout} ms; it stands on the master, and may be lost with it"
-            )
-        return answer
+        return answers[0], answers[-1]
+
+    def _judge(self, acknowledged: int, wait: Wait) -> None:
+        was_behind, self._behind = self._behind, acknowledged < self._replication.replicas
+        if not self._behind:
+            return
+        trouble = (
+            f"{acknowledged} of {self._replication.replicas} replicas have acknowledged a write within "
+            f"{self._replication.timeout} ms; it stands on the master, and may be lost with it"
+        )
+        if wait == "must":
+            raise NotReplicated(trouble)
+        if not was_behind:
+            _log.warning("%s %s", self.name, trouble)
 
     def _on_node(self, client: Any, key: bytes, *commands: Sequence[Any]) -> Program[list[Any]]:
         """Run commands on one connection to the node that has a key."""
         raise NotImplementedError
 
     def is_transient(self, error: BaseException) -> bool:
-        if isinstance(error, _LASTING):
+        if isinstance(error, (*_LASTING, NotReplicated)):  # to repeat a write that stands would only find it there
             return False
         if isinstance(error, _PASSING):
             return True

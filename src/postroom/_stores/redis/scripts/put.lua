@@ -185,6 +185,6 @@ end
 flush()
 save_sequence()
 -- A box without a janitor must not grow for ever. What still deduplicates is not even looked at.
-purge_done(now - math.max(policy.retention, policy.window or 0), #message_ids + 8, 0)
+sweep(now - math.max(policy.retention, policy.window or 0), #message_ids + 8)
 tell()
 return pack(receipts)

@@ -6,7 +6,7 @@ if given.duty == 'free' then
   for index = 1, #late, 2 do
     local id = late[index]
     local group = line_of(id)
-    if group then unlock(group, {[id] = true}) end
+    if group then unlock(group, id) end
     put_back(load(id), tonumber(late[index + 1]))
   end
   tell()

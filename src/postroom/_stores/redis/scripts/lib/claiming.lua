@@ -25,12 +25,9 @@ local function candidates(skip, skip_lapsed, count)
   return ids, is_lapsed
 end
 
--- Whether somebody's lease on a member of the group has not passed.
+-- Whether the lease of one of these has not passed.
 local function is_held(held)
-  if not held then return false end
-  local ids = {}
-  for id in each_id(held) do ids[#ids + 1] = id end
-  for _, time in ipairs(fetch('ZMSCORE', CAPTURED, ids)) do
+  for _, time in ipairs(fetch('ZMSCORE', CAPTURED, held)) do
     if time and tonumber(time) > now then return true end
   end
   return false
@@ -76,13 +73,16 @@ local function claim(ask)
   local skip, skip_lapsed = ask.skip[1], ask.skip[2]
   local looked, more = 0, true
 
+  -- Where a server has lost what it had written last, a claim of before must not look like one of after: the time is in it.
+  local first_fence = math.floor(now / 1000)
+
   -- Records of claimed messages, by what they were.
   local claimed = {}
   local function claimed_record(progress)
     local record = claimed[progress]
     if not record then
       record = pack({
-        'c', progress[FENCE] + 1, progress[ATTEMPT], progress[DELIVERIES] + 1, progress[REVISION], progress[LAST_SEEN],
+        'c', math.max(progress[FENCE] + 1, first_fence), progress[ATTEMPT], progress[DELIVERIES] + 1, progress[REVISION], progress[LAST_SEEN],
         progress[EXPIRES], ask.owner, 0, progress[COMPLETED], progress[ENDING], progress[ERROR],
       })
       claimed[progress] = record
@@ -126,24 +126,24 @@ local function claim(ask)
       elseif group then
         local in_front = false
         if not ours[group] then
-          local held = call('HGET', LOCKS, group)
+          local held = holders(group)
           local front, views_of = front_of(group, held, most - count, topics)
           if #front > 0 then
             -- Who held the group before has lost all of it, not only what is taken now.
-            if held then end_batch(front[#front], group) end
+            if #held > 0 then end_batch(front[#front], group) end
             for place, member in ipairs(front) do
               take(member, views_of[place])
               touched[member] = true
+              locks[#locks + 1], locks[#locks + 2] = '0', prefixed(group) .. member
               if member == id then in_front = true end
             end
             ours[group] = true
-            locks[#locks + 1], locks[#locks + 2] = group, concat(front)
           end
         end
         if not in_front then
           -- Not its turn, or it is dead by now: it waits until the front of its group moves on.
           local entry = load(id)
-          if entry.progress[STATE] == 'c' then unlock(group, {[id] = true}) end
+          if entry.progress[STATE] == 'c' then unlock(group, id) end
           if entry.progress[STATE] == 'w' or entry.progress[STATE] == 'c' then put_back(entry, nil) end
         end
       else
@@ -160,7 +160,7 @@ local function claim(ask)
       write('ZADD', CAPTURED, scores)
       write('HSET', STATES, states)
       if #expiring > 0 then write('ZREM', EXPIRING, expiring) end
-      if #locks > 0 then write('HSET', LOCKS, locks) end
+      if #locks > 0 then write('ZADD', LOCKS, locks) end
     end
   end
 

@@ -17,7 +17,7 @@ local function leave(entry, was, stay_in_line)
   elseif was == 'c' then
     call('ZREM', CAPTURED, id)
     local group = line_of(id)
-    if group then unlock(group, {[id] = true}) end
+    if group then unlock(group, id) end
   elseif was == 's' then
     call('ZREM', SEEN, id)
   elseif was == 'x' then

@@ -80,26 +80,16 @@ local function promote_all(groups)
   end
 end
 
--- Some of those who hold groups hold them no longer: ids by group.
-local function unlock_all(groups, gone)
-  local free, rest = {}, {}
-  for index, held in ipairs(fetch('HMGET', LOCKS, groups)) do
-    local group, left = groups[index], {}
-    for id in each_id(held or '') do
-      if not gone[group][id] then left[#left + 1] = id end
-    end
-    if #left == 0 then
-      free[#free + 1] = group
-    else
-      rest[#rest + 1], rest[#rest + 2] = group, concat(left)
-    end
-  end
-  if #free > 0 then write('HDEL', LOCKS, free) end
-  if #rest > 0 then write('HSET', LOCKS, rest) end
+-- The claimed members of a group, which hold it; those behind one of them, if it is given.
+local function holders(group, after)
+  local prefix = prefixed(group)
+  local found = call('ZRANGEBYLEX', LOCKS, (after and '(' or '[') .. prefix .. (after or ''), '(' .. prefix .. '\255')
+  for index, member in ipairs(found) do found[index] = id_of(member) end
+  return found
 end
 
-local function unlock(group, ids)
-  unlock_all({group}, {[group] = ids})
+local function unlock(group, id)
+  call('ZREM', LOCKS, prefixed(group) .. id)
 end
 
 -- Claimed or waiting → waiting. From when, is said by whoever calls; `nil` is when its turn comes.
@@ -117,14 +107,8 @@ end
 
 -- The first outcome that is not success ends a group's batch: what stands behind is given back uncounted.
 local function end_batch(id, group)
-  local held = call('HGET', LOCKS, group)
-  if not held then return end
-  local gone = {}
-  for other in each_id(held) do
-    if other > id then
-      gone[other] = true
-      put_back(load(other), nil)
-    end
+  for _, other in ipairs(holders(group, id)) do
+    unlock(group, other)
+    put_back(load(other), nil)
   end
-  unlock(group, gone)
 end

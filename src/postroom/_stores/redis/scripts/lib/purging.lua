@@ -55,3 +55,9 @@ local function purge_done(cutoff, most, skip)
   delete(old, contents, DONE)
   return #old, #ids - #old, #ids
 end
+
+-- A few that are old enough, from anywhere among them: those that must stay do not keep the others from being found.
+local function sweep(cutoff, most)
+  local count = call('ZCOUNT', DONE, '-inf', cutoff)
+  if count > 0 then purge_done(cutoff, most, count > most and now % (count - most + 1) or 0) end
+end

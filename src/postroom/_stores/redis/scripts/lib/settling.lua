@@ -33,7 +33,7 @@ local function apply(entry, outcome, stirred)
     progress[ATTEMPT] = progress[ATTEMPT] + 1
     if outcome.error then progress[ERROR] = outcome.error end
   end
-  if group then unlock(group, {[id] = true}) end
+  if group then unlock(group, id) end
   local delay = outcome.delay or 0
   if group and delay == 0 then put_back(entry, nil) else put_back(entry, now + delay) end
 end
@@ -50,7 +50,7 @@ local function acknowledge(acks, stirred, kept)
   if #ids == 0 then return end
   local records = fetch('HMGET', STATES, ids)
   local groups = call('HLEN', LINE) > 0 and fetch('HMGET', LINE, ids)
-  local states, scores, done, gone, lined, members_of = {}, {}, {}, {}, {}, {}
+  local states, scores, done, lined, members_of = {}, {}, {}, {}, {}
   local finished = {}
   local index, count, in_line = 0, 0, 0
   for _, ack in ipairs(acks) do
@@ -77,8 +77,6 @@ local function acknowledge(acks, stirred, kept)
         local group = groups and groups[index]
         if group then
           stirred[group] = true
-          gone[group] = gone[group] or {}
-          gone[group][id] = true
           in_line = in_line + 1
           lined[in_line], members_of[in_line] = id, prefixed(group) .. id
         end
@@ -97,9 +95,7 @@ local function acknowledge(acks, stirred, kept)
   if in_line > 0 then
     write('HDEL', LINE, lined)
     write('ZREM', LINES, members_of)
-    local groups_of = {}
-    for group in pairs(gone) do groups_of[#groups_of + 1] = group end
-    unlock_all(groups_of, gone)
+    write('ZREM', LOCKS, members_of)
   end
 end
 
@@ -124,23 +120,23 @@ local function settle(acks, others)
       end
     end
   end
-  local later = {} -- successes among those that were named, not claimed
-  for index = #targets, 1, -1 do
-    local target = targets[index]
+  local sooner, later = {}, {} -- later: successes among those that were named, not claimed
+  for _, target in ipairs(targets) do
     if target.outcome.verdict == 'done' and not is_outdated(view(call('HGET', STATES, target.id))) then
-      table.insert(later, 1, target)
-      table.remove(targets, index)
+      later[#later + 1] = target
+    else
+      sooner[#sooner + 1] = target
     end
   end
   -- What is not a success comes first, from the back: it ends the batches of its groups, so that a success further behind
   -- in the same line no longer holds. Giving a whole batch back then keeps every item.
-  table.sort(targets, function(one, other)
+  table.sort(sooner, function(one, other)
     if one.id ~= other.id then return one.id > other.id end
     return one.order < other.order
   end)
   local kept_acks, kept_others = {}, {}
   for index = 1, #others do kept_others[index] = '0' end
-  for _, target in ipairs(targets) do
+  for _, target in ipairs(sooner) do
     local entry, outcome = load(target.id), target.outcome
     if still_held(entry.progress, outcome.owner, outcome.fence) then
       apply(entry, outcome, stirred)
