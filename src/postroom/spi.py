@@ -172,7 +172,8 @@ class Transient(Protocol):
     """Stores that can tell errors that pass by themselves from those that do not."""
 
     def is_transient(self, error: BaseException) -> bool:
-        """Whether the same call may well succeed a moment later, having changed nothing now."""
+        """Whether the same call may well succeed a moment later. It has changed nothing; or, where the answer was lost,
+        nobody knows: then to repeat it is harmless, but it may find its own work there, and say so."""
 
 
 @runtime_checkable

@@ -184,6 +184,8 @@ class Histories(RuleBasedStateMachine):
         self.shelf = FollowingShelf()
         self.ids: dict[int, int] = {}
         """The SQL store's id → the model's: a SQL store may leave numbers out."""
+        self.fences: dict[tuple[int, int], int] = {}
+        """The model's id and fence → the other store's fence: it must grow, by whatever steps."""
         self.seen: dict[int, StoredMessage] = {}
         """What the model showed after the last call."""
         self.claims: list[tuple[Claim, Claim]] = []
@@ -214,7 +216,7 @@ class Histories(RuleBasedStateMachine):
         assert len(mine) == len(theirs)
         for message, other in zip(mine, theirs, strict=True):
             assert self.ids.setdefault(other.id, message.id) == message.id
-            assert self.translate(other) == message
+            assert self.translate(other, message) == message
         counts, other_counts = self.both(lambda store, _: store.counts(self.box))
         assert counts == other_counts
         now = {message.id: message for message in mine}
@@ -228,9 +230,17 @@ class Histories(RuleBasedStateMachine):
     def has(self, *states: State) -> bool:
         return any(message.state in states for message in self.seen.values())
 
-    def translate(self, message: StoredMessage) -> StoredMessage:
+    def translate(self, message: StoredMessage, mine: StoredMessage) -> StoredMessage:
+        """A message of the other store with the model's id and fence, if they fit what was seen of them before."""
         id_ = self.ids[message.id]
-        return message._replace(id=id_, claim=message.claim and message.claim._replace(id=id_))
+        if message.claim is None or mine.claim is None:
+            return message._replace(id=id_)
+        fence, theirs = mine.claim.fence, message.claim.fence
+        if (id_, fence) not in self.fences:
+            assert all(theirs > other for (known, _), other in self.fences.items() if known == id_)
+            self.fences[id_, fence] = theirs
+        assert self.fences[id_, fence] == theirs
+        return message._replace(id=id_, claim=message.claim._replace(id=id_, fence=fence))
 
     def translate_receipt(self, receipt: Receipt) -> Receipt:
         superseded = tuple(self.ids[id_] for id_ in receipt.superseded)
@@ -277,7 +287,8 @@ class Histories(RuleBasedStateMachine):
         if self.box.order.fifo:  # the order between groups means nothing
             mine.sort(key=lambda message: message.id)
             theirs.sort(key=lambda message: message.id)
-        assert [self.translate(message) for message in theirs] == mine
+        assert len(mine) == len(theirs)
+        assert [self.translate(message, like) for message, like in zip(theirs, mine, strict=True)] == mine
         assert len(mine) <= limit
         self.compare()
         for message, other in zip(mine, theirs, strict=True):
@@ -375,14 +386,16 @@ class Histories(RuleBasedStateMachine):
         mine, theirs = self.both(
             lambda store, sql: store.find(self.box, which._replace(states=states, after=pages[sql]))
         )
-        assert [self.translate(message) for message in theirs] == mine
+        assert len(mine) == len(theirs)
+        assert [self.translate(message, like) for message, like in zip(theirs, mine, strict=True)] == mine
 
     @precondition(lambda self: self.has(State.DEAD))
     @rule()
     def find_blocking(self) -> None:
         which = Filter(states=frozenset({State.DEAD}), blocking=True)
         mine, theirs = self.both(lambda store, _: store.find(self.box, which))
-        assert [self.translate(message) for message in theirs] == mine
+        assert len(mine) == len(theirs)
+        assert [self.translate(message, like) for message, like in zip(theirs, mine, strict=True)] == mine
 
     @precondition(lambda self: self.has(State.DONE, State.DEAD, State.SEEN))
     @rule(number=numbers, age=ages, limit=st.sampled_from([1, 2, ENOUGH]))

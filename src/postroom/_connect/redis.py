@@ -15,6 +15,8 @@ POOL_SIZE = 10
 SILENCE = 30
 """Seconds after which a connection that says nothing is given up."""
 LONGEST_WAIT = (SILENCE - 1) * 1000
+HANDED_ON = ("username", "password", "client_name", "protocol")
+"""Parameters of a URL that redis-py takes as they are."""
 PORTS = {"sentinel": 26379, "cluster": 6379}
 LOOKS_LIKE = "redis://user:password@host:6379/0"
 
@@ -75,7 +77,7 @@ def _prefix(given: str) -> str:
 
 def _read(scheme: str, rest: str) -> tuple[Place, tuple[int, int], int]:
     path, _, query = rest.partition("?")
-    if "#" in rest:
+    if "#" in rest or "@" in query:
         raise _unreadable()
     parameters = dict(parse_qsl(query, keep_blank_values=True))
     replication = (
@@ -86,6 +88,7 @@ def _read(scheme: str, rest: str) -> tuple[Place, tuple[int, int], int]:
     base, _, kind = scheme.partition("+")
     if scheme not in SCHEMES:
         raise ArgumentValueError(f"there is no {scheme}://; there are {', '.join(f'{each}://' for each in SCHEMES)}")
+    _check(parameters, scheme)
     if base == "unix":
         place = Place("single", f"unix://{path}{_query(parameters)}", path.rpartition("@")[2])
         return place, replication, pool_size
@@ -95,6 +98,22 @@ def _read(scheme: str, rest: str) -> tuple[Place, tuple[int, int], int]:
             "For anything else, make a client of redis-py's and pass it as pool"
         )
     return _servers(base, kind, path, _query(parameters)), replication, pool_size
+
+
+def _check(parameters: dict[str, str], scheme: str) -> None:
+    """Now, and not when the first connection is made."""
+    from redis.connection import URL_QUERY_ARGUMENT_PARSERS
+
+    unknown = [
+        name for name in parameters if name not in {*URL_QUERY_ARGUMENT_PARSERS, *HANDED_ON} and name[:4] != "ssl_"
+    ]
+    if unknown:
+        raise ArgumentValueError(f"{scheme}:// knows no parameter {', '.join(sorted(unknown))}")
+    for name, value in parameters.items():
+        try:
+            URL_QUERY_ARGUMENT_PARSERS.get(name, str)(value)
+        except (TypeError, ValueError):
+            raise ArgumentValueError(f"{name} in a URL has a value that it cannot have") from None
 
 
 def _servers(base: str, kind: str, path: str, query: str) -> Place:

@@ -145,13 +145,21 @@ class Pump:
         """For another claim, beside what those under way may bring, and what stays when all outcomes are settled."""
         if self._stopping or (self._claims_under_way and not self._plenty):
             return False
+        if self._outcomes and self._must_wait():
+            return False
+        coming = (self._claims_under_way + 1) * self.box.work.batch_size
         left = len(self._in_hand) - len(self._outcomes) - sum(map(len, self._on_their_way))
-        return left + (self._claims_under_way + 1) * self.box.work.batch_size <= self._most
+        # What is handled and not settled would be handled again after a crash: while a turn hangs, it must not grow.
+        return left + coming <= self._most and len(self._in_hand) + coming <= TURNS * self._most
+
+    def _must_wait(self) -> bool:
+        """Whether no outcomes may be handed in now: those of a line must not overtake each other."""
+        return self.box.order.fifo and any(self._on_their_way)
 
     async def _turn(self) -> None:
         limit, hints = self._asks_for(), self._hints
         outcomes: list[Settlement] = []
-        if not (self.box.order.fifo and any(self._on_their_way)):  # a line's outcomes must not overtake each other
+        if not self._must_wait():
             outcomes, self._outcomes = self._outcomes, outcomes
         self._on_their_way.append(outcomes)
         self._claims_under_way += limit > 0

@@ -6,16 +6,27 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+from postroom._kernel.decide import describe
+
 _log = logging.getLogger("postroom")
 
 
 class Service:
     """Runs a coroutine function as a task."""
 
-    def __init__(self, name: str, duty: Callable[[], Awaitable[None]], *, restart_delay: float = 30.0) -> None:
+    def __init__(
+        self,
+        name: str,
+        duty: Callable[[], Awaitable[None]],
+        *,
+        restart_delay: float = 30.0,
+        passes: Callable[[Exception], bool] = lambda _error: False,
+    ) -> None:
+        """`passes`: whether an error is one that passes by itself, and needs no traceback."""
         self.name = name
         self._duty = duty
         self._restart_delay = restart_delay
+        self._passes = passes
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -30,8 +41,11 @@ class Service:
         while True:
             try:
                 await self._duty()
-            except Exception:  # noqa: BLE001 - a duty that fails is tried again
-                _log.exception("%s failed; it starts again in %.1f s", self.name, self._restart_delay)
+            except Exception as error:  # noqa: BLE001 - a duty that fails is tried again
+                if self._passes(error):
+                    _log.warning("%s: %s; it starts again in %.1f s", self.name, describe(error), self._restart_delay)
+                else:
+                    _log.exception("%s failed; it starts again in %.1f s", self.name, self._restart_delay)
                 await asyncio.sleep(self._restart_delay)
             else:
                 return

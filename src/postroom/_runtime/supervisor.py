@@ -52,7 +52,9 @@ class Supervisor:
         self.cleans_alone = cleans_alone
         """Whether the janitor works in a room without handlers too."""
         self._running: dict[str, _Running] = {}
-        self._ears = Service(f"store={store.name} listener", self._listen, restart_delay=DEAF_SECONDS)
+        self._ears = Service(
+            f"store={store.name} listener", self._listen, restart_delay=DEAF_SECONDS, passes=store.passes
+        )
         self._change = asyncio.Lock()
         self._started = False
         self.on_start: list[Hook] = []

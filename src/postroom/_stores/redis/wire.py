@@ -32,11 +32,14 @@ _PASSING = (
     exceptions.AskError,  # also: MOVED, where a client does not follow by itself
     exceptions.SlotNotCoveredError,
     exceptions.RedisClusterException,
+    exceptions.ClusterError,  # a slot that is half moved: sent back and forth
     OSError,
     TimeoutError,
 )
 _LASTING = (exceptions.AuthenticationError, exceptions.AuthorizationError)
 """These are connection errors to redis-py, and do not pass by themselves."""
+_WRONG_PASSWORD = re.compile("username-password|WRONGPASS|NOAUTH")
+"""On a cluster it is only told in words: no node could be asked."""
 _PASSING_WORDS = re.compile(r"(^|-)(LOADING|MASTERDOWN|READONLY|CLUSTERDOWN|TRYAGAIN|NOREPLICAS|BUSY|UNKILLABLE) ")
 """As they begin an answer; Redis 6 also has them within the answer of a script, after a hyphen."""
 
@@ -176,7 +179,9 @@ class WireVerbs:
         raise NotImplementedError
 
     def is_transient(self, error: BaseException) -> bool:
-        if isinstance(error, (*_LASTING, NotReplicated)):  # to repeat a write that stands would only find it there
+        if isinstance(error, NotReplicated):  # to repeat a write that stands would only find it there
+            return False
+        if isinstance(error, _LASTING) or _WRONG_PASSWORD.search(str(error)):
             return False
         if isinstance(error, _PASSING):
             return True

@@ -1,7 +1,7 @@
 -- Claiming: leases what is due and free.
 
--- Candidates looked at in one call: a script must not keep the server for long.
-local MOST_LOOKS = 20000
+-- Candidates looked at in one call: a script must not keep the server for long. To see a topic, a whole message is read.
+local MOST_LOOKS, MOST_LOOKS_INSIDE = 20000, 500
 
 -- Those whose time has come, in order: waiting ones and those whose lease has passed.
 local function candidates(skip, skip_lapsed, count)
@@ -71,7 +71,7 @@ local function claim(ask)
   local taken, records, count = {}, {}, 0
   local in_lines = call('HLEN', LINE) > 0
   local skip, skip_lapsed = ask.skip[1], ask.skip[2]
-  local looked, more = 0, true
+  local looked, more, most_looks = 0, true, topics and MOST_LOOKS_INSIDE or MOST_LOOKS
 
   -- Where a server has lost what it had written last, a claim of before must not look like one of after: the time is in it.
   local first_fence = math.floor(now / 1000)
@@ -90,7 +90,7 @@ local function claim(ask)
     return record
   end
 
-  while count < most and looked < MOST_LOOKS do
+  while count < most and looked < most_looks do
     local ids, lapsed = candidates(skip, skip_lapsed, topics and math.max(most - count, 100) or most - count)
     more = #ids > 0
     if not more then break end
@@ -171,6 +171,6 @@ local function claim(ask)
     parts[at], parts[at + 1], parts[at + 2] = '\147\176', taken[index], '\158'
     parts[at + 3], parts[at + 4] = body, records[index]
   end
-  local again = count < most and more and looked >= MOST_LOOKS
+  local again = count < most and more and looked >= most_looks
   return concat(parts), lease_end, again and pack({skip, skip_lapsed}) or ''
 end
