@@ -104,14 +104,13 @@ def _check(parameters: dict[str, str], scheme: str) -> None:
     """Now, and not when the first connection is made."""
     from redis.connection import URL_QUERY_ARGUMENT_PARSERS
 
-    unknown = [
-        name for name in parameters if name not in {*URL_QUERY_ARGUMENT_PARSERS, *HANDED_ON} and name[:4] != "ssl_"
-    ]
+    parsers: dict[str, Any] = dict(URL_QUERY_ARGUMENT_PARSERS)
+    unknown = [name for name in parameters if name not in {*parsers, *HANDED_ON} and name[:4] != "ssl_"]
     if unknown:
         raise ArgumentValueError(f"{scheme}:// knows no parameter {', '.join(sorted(unknown))}")
     for name, value in parameters.items():
         try:
-            URL_QUERY_ARGUMENT_PARSERS.get(name, str)(value)
+            parsers.get(name, str)(value)
         except (TypeError, ValueError):
             raise ArgumentValueError(f"{name} in a URL has a value that it cannot have") from None
 

@@ -123,10 +123,14 @@ class Pump:
                 await self._wait_for_a_turn()
 
     def _is_turn_due(self) -> bool:
-        """Outcomes are handed in together, by one turn at a time; another joins it only for a batch of messages."""
+        """Outcomes are handed in together, by one turn at a time; another joins it only for a whole batch."""
         if _now() < self._rests_until:
             return False
-        return bool(self._asks_for() or (self._outcomes and not any(self._on_their_way)))
+        if self._asks_for():
+            return True
+        if not any(self._on_their_way):
+            return bool(self._outcomes)
+        return len(self._outcomes) >= self.box.work.batch_size and not self._must_wait()
 
     async def _wait_for_a_turn(self) -> None:
         self._turn_is_due.clear()

@@ -19,6 +19,8 @@ from typing import NamedTuple
 from postroom.spi import Box, Draft, Receipt
 
 MOST_DRAFTS = 1000
+MOST_CONTENT = 4_000_000
+"""Characters or bytes of payload that go together: a server has a limit for what it takes at once."""
 PATIENCE = 0.05
 """Seconds after which a put that is under way is no longer waited for."""
 LOCK_PATIENCE = 0.1
@@ -100,10 +102,10 @@ class Coalescer:
     def _take(self) -> list[_Waiting]:
         """Those at the front that share a box, up to a fair size."""
         batch = [self._waiting.popleft()]
-        size = len(batch[0].drafts)
+        count, size = len(batch[0].drafts), _size(batch[0].drafts)
         while self._waiting and self._waiting[0].box == batch[0].box:
-            size += len(self._waiting[0].drafts)
-            if size > MOST_DRAFTS:
+            count, size = count + len(self._waiting[0].drafts), size + _size(self._waiting[0].drafts)
+            if count > MOST_DRAFTS or size > MOST_CONTENT:
                 break
             batch.append(self._waiting.popleft())
         return batch
@@ -158,6 +160,10 @@ class Coalescer:
             waiting.receipts.cancel()  # does nothing where it has its answer
             self._slow.discard(asyncio.current_task())
             self._start(asyncio.get_running_loop())
+
+
+def _size(drafts: Sequence[Draft]) -> int:
+    return sum(len(draft.payload) for draft in drafts)
 
 
 def _answer(waiting: _Waiting, answer: list[Receipt] | Exception) -> None:

@@ -19,8 +19,9 @@ from postroom._stores.redis.durability import Durability
 from postroom._stores.redis.listener import Listener
 from postroom._stores.redis.scripts import AMBIGUOUS, NEEDS_IDS, Script
 from postroom._stores.redis.waiting import Wait
-from postroom.errors import NotReplicated, RoomClosed
+from postroom.errors import FeatureMissing, NotReplicated, RoomClosed
 
+OLDEST = (6, 2)
 _log = logging.getLogger("postroom")
 
 _PASSING = (
@@ -113,6 +114,8 @@ class WireVerbs:
         try:
             if not self.is_ready:
                 version = yield from self._durability.check(client, everywhere)
+                if version < OLDEST:
+                    raise FeatureMissing(f"{self.name} is older than Redis {OLDEST[0]}.{OLDEST[1]}, which this needs")
                 self.sharded = self._cluster and version >= (7,)
                 self.is_ready = True
         finally:

@@ -3,4 +3,6 @@
 even_if_full()
 local acks, others = settle(given.acks, given.others)
 if not acks then return 'ambiguous' end
-return {acks, others, claim(given.ask)}
+local answer = {acks, others, claim(given.ask)}
+tell()
+return answer

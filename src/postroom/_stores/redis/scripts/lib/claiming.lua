@@ -171,6 +171,7 @@ local function claim(ask)
     parts[at], parts[at + 1], parts[at + 2] = '\147\176', taken[index], '\158'
     parts[at + 3], parts[at + 4] = body, records[index]
   end
+  if count < most then claimable = false end -- whatever there was is taken: nobody need be told
   local again = count < most and more and looked >= most_looks
   return concat(parts), lease_end, again and pack({skip, skip_lapsed}) or ''
 end

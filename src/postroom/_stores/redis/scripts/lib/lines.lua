@@ -16,7 +16,10 @@ local function members(group)
   return function()
     at = at + 1
     if at > #ids then
-      if ids[1] then from, size = '(' .. prefix .. ids[#ids], math.min(size * 4, 1000) end
+      if ids[1] then
+        if #ids < size then return nil end -- that was the end
+        from, size = '(' .. prefix .. ids[#ids], math.min(size * 4, 1000)
+      end
       ids = call('ZRANGEBYLEX', LINES, from, '(' .. prefix .. '\255', 'LIMIT', 0, size)
       if #ids == 0 then return nil end
       for index, member in ipairs(ids) do ids[index] = id_of(member) end
