@@ -39,7 +39,16 @@ def _drain(section: Section, settings: str) -> list[Aim]:
     return [
         at_least(10, section.best(POSTROOM_LISTS) / section.best(best), text.format(POSTROOM_LISTS)),
         at_least(3, section.best(POSTROOM) / section.best(best), text.format(POSTROOM)),
+        _single(section, settings, peers),
     ]
+
+
+def _single(section: Section, settings: str, peers: list[str]) -> Aim:
+    """The stricter reading of "one by one": not only is the handler called for each, each is claimed alone too."""
+    case = section.cases[0]
+    best = max(peers, key=lambda name: case.rate(name) or 0)
+    text = f"drain{settings}, {case.name}: {POSTROOM} / {best}, the fastest peer there,"
+    return at_least(3, (case.rate(POSTROOM) or 0) / (case.rate(best) or 1), text)
 
 
 def _enqueue(section: Section, settings: str) -> list[Aim]:

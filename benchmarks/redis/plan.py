@@ -36,7 +36,7 @@ BATCHES = {
     TASKIQ_LISTS: (1, 50, 500),
     STREAQ: (1, 50, 500),
 }
-"""What each takes. For peers it is their concurrency, or their threads, up to what they are fastest with."""
+"""What each takes. For peers it is their concurrency, or their threads. At more than 50, saq and arq were as fast."""
 
 ALL = tuple(BATCHES)
 

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from postroom import Postroom, State
+from postroom._stores.coalesced import MOST_CONTENT
 from postroom.spi import Box, Draft, ReceiptStatus
 
 BOX = Box("inbox", "inbox")
-BAD = Draft("s", "bad", "t", object())  # type: ignore[arg-type] # refused by the database only
+BAD = Draft("s", "bad", "t", [])  # type: ignore[arg-type] # refused by the database only
 
 
 class CountingRoom(Postroom):
@@ -81,6 +82,13 @@ async def test_a_cancelled_caller_does_not_stop_the_others(room: CountingRoom) -
     answers = await asyncio.gather(*tasks, return_exceptions=True)
     assert isinstance(answers[4], asyncio.CancelledError)
     assert sum(getattr(answer, "is_new", False) for answer in answers) == 9
+
+
+async def test_large_contents_go_apart(room: CountingRoom) -> None:
+    """A server has a limit for what it takes at once."""
+    drafts = [Draft("s", str(number), "t", "x" * (MOST_CONTENT // 3)) for number in range(7)]
+    await asyncio.gather(*(room.store.put(BOX, [draft]) for draft in drafts))
+    assert room.count() == 3  # never more than three together; the first goes alone or with them
 
 
 async def test_many_drafts_are_cut_into_fair_pieces(room: CountingRoom) -> None:

@@ -1,4 +1,8 @@
-"""dramatiq, which is made of threads: `batch` is their number, up to 8, its default; more were no faster.
+"""dramatiq, which is made of threads: `batch` is their number, up to 8, its default.
+
+It prefetches 64 messages, by its own variable of the environment. Of 4 to 32 threads, and of prefetching twice as many
+messages as threads (its default), 64 or 500, this was the fastest: a quarter more than its defaults. With 64, 16
+threads were as fast.
 
 It has no bulk call, and its calls block: one after the other is its fastest way in, as more threads share one
 interpreter. It polls when it is idle: once a second by default, a hundred times here.
@@ -8,9 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import time
 from collections.abc import Callable
 from typing import Any
+
+os.environ["dramatiq_queue_prefetch"] = "64"  # noqa: SIM112 - its name; it is read when dramatiq is imported
 
 import dramatiq  # type: ignore[import-not-found, unused-ignore]
 from dramatiq.brokers.redis import RedisBroker  # type: ignore[import-not-found, unused-ignore]

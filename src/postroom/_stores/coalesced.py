@@ -35,6 +35,8 @@ Judge = Callable[[BaseException], bool]
 class _Waiting(NamedTuple):
     box: Box
     drafts: Sequence[Draft]
+    size: int
+    """Of all their contents."""
     receipts: asyncio.Future[list[Receipt]]
 
 
@@ -60,7 +62,7 @@ class Coalescer:
         loop = asyncio.get_running_loop()
         if self._flusher is not None and self._flusher.get_loop() is not loop:
             return await self._put(box, drafts)  # another loop's flusher cannot be waited for
-        waiting = _Waiting(box, drafts, loop.create_future())
+        waiting = _Waiting(box, drafts, sum(len(draft.payload) for draft in drafts), loop.create_future())
         self._waiting.append(waiting)
         self._start(loop)
         return await waiting.receipts
@@ -102,9 +104,9 @@ class Coalescer:
     def _take(self) -> list[_Waiting]:
         """Those at the front that share a box, up to a fair size."""
         batch = [self._waiting.popleft()]
-        count, size = len(batch[0].drafts), _size(batch[0].drafts)
+        count, size = len(batch[0].drafts), batch[0].size
         while self._waiting and self._waiting[0].box == batch[0].box:
-            count, size = count + len(self._waiting[0].drafts), size + _size(self._waiting[0].drafts)
+            count, size = count + len(self._waiting[0].drafts), size + self._waiting[0].size
             if count > MOST_DRAFTS or size > MOST_CONTENT:
                 break
             batch.append(self._waiting.popleft())
@@ -160,10 +162,6 @@ class Coalescer:
             waiting.receipts.cancel()  # does nothing where it has its answer
             self._slow.discard(asyncio.current_task())
             self._start(asyncio.get_running_loop())
-
-
-def _size(drafts: Sequence[Draft]) -> int:
-    return sum(len(draft.payload) for draft in drafts)
 
 
 def _answer(waiting: _Waiting, answer: list[Receipt] | Exception) -> None:
