@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check unit requirements chaos bench bench-postgres clean
+.PHONY: help demo test check unit requirements chaos bench bench-postgres bench-redis clean
 
 help: ## Show what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -31,8 +31,8 @@ check: $(READY) ## Style, types and the direction of imports
 unit: $(READY) ## All tests
 	$(BIN)/pytest --numprocesses auto --quiet
 
-chaos: $(READY) ## Killed workers and servers, cut connections, failover and every order of statements, on PostgreSQL: some minutes
-	POSTROOM_CHAOS=1 $(BIN)/pytest tests/postgres_chaos --quiet
+chaos: $(READY) ## Killed workers and servers, cut connections, failover and every order of statements: a quarter of an hour
+	POSTROOM_CHAOS=1 $(BIN)/pytest tests/postgres_chaos tests/redis_chaos --quiet
 
 requirements: $(READY) ## Whether each requirement of the built areas is proven; rewrites docs/requirements.md
 	$(BIN)/python tools/requirements.py
@@ -45,6 +45,16 @@ bench-postgres: $(READY) ## Speed on PostgreSQL, beside pgqueuer, procrastinate,
 	.venv-bench/bin/python -m pip install --quiet --upgrade "pip>=25.1"
 	.venv-bench/bin/python -m pip install --quiet --editable '.[postgres,psycopg,cli]' -r benchmarks/postgres/requirements.txt
 	.venv-bench/bin/python -m benchmarks.postgres $(BENCH)
+
+bench-redis: $(READY) ## Speed on Redis, beside saq, arq, dramatiq, taskiq, streaq and a raw loop of scripts
+	$(PYTHON) -m venv .venv-bench
+	.venv-bench/bin/python -m pip install --quiet --upgrade "pip>=25.1"
+	.venv-bench/bin/python -m pip install --quiet --editable '.[cli]' -r benchmarks/redis/requirements.txt
+	for peer in arq saq taskiq; do \
+		$(PYTHON) -m venv .venv-bench/$$peer && \
+		.venv-bench/$$peer/bin/python -m pip install --quiet -r benchmarks/redis/requirements-$$peer.txt || exit 1; \
+	done  # each wants another redis-py
+	.venv-bench/bin/python -m benchmarks.redis $(BENCH)
 
 clean: ## Remove what make made
 	rm -rf $(VENV) .venv-bench .build

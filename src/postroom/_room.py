@@ -224,6 +224,12 @@ class Postroom(RoomVerbs, Async):
             loop.add_signal_handler(number, told.set)
         async with self:
             await told.wait()
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)  # the next one ends the process at once
+            if any(box.in_hand for box in self.health().values()):
+                _log.warning(
+                    "stopping: handlers may end what they have begun, for up to %.0f s", self._supervisor.patience
+                )
 
     async def close(self) -> None:
         """Stop, if it runs, and give back connections. Closing twice is fine."""

@@ -7,6 +7,8 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.cli.conftest import RunEach, Start, answer
 from tests.cli.shop import URL, make_dead_letters, open_shop, write_module
 
@@ -37,6 +39,14 @@ def test_it_counts_the_boxes_of_a_room_or_those_named(run_each: RunEach, tmp_pat
     [counts] = [line.split() for line in table.stdout.splitlines() if "orders" in line]
     assert [word for word in header if word != "┃"] == ["box", "name", "seen", "waiting", "claimed", "done", "dead"]
     assert [word for word in counts if word != "│"] == ["inbox", "orders", "0", "1", "0", "0", "3"]
+
+
+@pytest.mark.parametrize("url", ["redis://127.0.0.1:1/0", "postgresql://127.0.0.1:1/shop"])
+def test_a_server_that_is_not_there_is_one_line(run_each: RunEach, url: str) -> None:
+    [ran] = run_each(("status", "--url", url))
+    assert ran.returncode == 1
+    assert ran.stderr.startswith("postroom: ")
+    assert ran.stderr.count("\n") == 1
 
 
 def test_it_watches_until_it_is_interrupted(start: Start, tmp_path: Path) -> None:

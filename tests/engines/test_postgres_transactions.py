@@ -27,6 +27,7 @@ from tests.engines.postgres_callers import (
     sync_engine,
     what_is_no_connection,
 )
+from tests.postgres import create_database
 from tests.support import settled
 
 FAILED = "its transaction has failed: roll it back first"
@@ -323,3 +324,11 @@ class TestRefusals:
                 transaction.set_rollback(True)
                 with pytest.raises(TransactionRefused, match=FAILED):
                     room.outbox().enqueue("t", "x", tx=caller.tx)
+
+
+@every_kind()
+async def test_a_transaction_of_another_database_is_refused(driver: str, caller: Caller) -> None:
+    room = open_room(create_database(), driver)
+    with pytest.raises(TransactionRefused, match="it is of the database"):
+        await settled(room.outbox().enqueue("t", {}, tx=caller.tx))
+    await settled(room.close())

@@ -421,7 +421,7 @@ class TestShutdown:
 
     @pytest.mark.req("RHI-088", "C-54")
     async def test_thirty_seconds_by_default(self) -> None:
-        assert Postroom("memory://")._supervisor._patience == 30
+        assert Postroom("memory://")._supervisor.patience == 30
 
     @pytest.mark.req("C-54")
     async def test_an_outcome_on_its_way_survives_the_end_of_patience(self, open_room: OpenRoom) -> None:

@@ -41,6 +41,22 @@ async def test_each_call_of_a_handler(still: Postroom, kind: str) -> None:
     assert [record.levelno for record in claims] == [logging.DEBUG]
 
 
+@pytest.mark.parametrize("batch", [None, 5])
+async def test_failures_that_are_no_exceptions(still: Postroom, batch: int | None) -> None:
+    box = still.inbox()
+    box.handler("says", batch=batch)(always(Outcome.FAILED.because("remote said 500")))
+    box.handler("odd", batch=batch)(always("fine"))
+    with Logged() as logged:
+        await put(box, 1, topic="says")
+        await put(box, 2, topic="odd")
+        await still.drain()
+    [said] = logged.saying("remote said 500")
+    [odd] = logged.saying("returned a str")
+    assert [record.levelno for record in (said, odd)] == [logging.WARNING] * 2
+    assert "message_id=1" in said.message
+    assert "message_id=2" in odd.message
+
+
 @pytest.mark.parametrize("kind", ["inbox", "outbox"])
 @pytest.mark.req("IBX-111", "OBX-099", "IBX-113", "OBX-101", "C-59")
 async def test_exceptions_of_handlers(still: Postroom, kind: str) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from postroom import Event, Message, Outcome, Postroom, State
+from postroom import Backoff, Event, Message, Outcome, Postroom, State
 from postroom.testing import Events
 from tests.runtime.conftest import OpenRoom
 from tests.runtime.support import HOUR, SOON, Gate, Logged, Sabotage, always, ids, put, soon, state_of, states
@@ -118,6 +118,17 @@ class TestWaking:
             await box.already_processed("seen", "s")
             await box.mark_processing("seen", "s")
             await events.wait("claim", lambda event: ids(event.result) == ["seen"])
+
+    async def test_what_is_known_to_become_due_is_not_left_to_the_poll(self, room: Postroom, events: Events) -> None:
+        """Neither a message that this process has put for later, nor one that is to be tried again."""
+        box = room.inbox(poll_interval=HOUR, backoff=Backoff.constant(0.01))
+        answers = iter([Outcome.FAILED, None])
+        box.handler("t")(lambda _: next(answers))
+        await room.start()
+        await events.wait("claim")
+        await put(box, 1, due=datetime.now(UTC) + timedelta(milliseconds=30))
+        await events.wait("settle", count=2)
+        assert await state_of(box) is State.DONE
 
     async def test_a_hint_during_a_claim_is_not_lost(self, room: Postroom, events: Events) -> None:
         """The claim under way may have looked too early: it must be followed by another at once."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from typing import Any
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from postroom._connect import StoreOptions
 from postroom._stores.sql.drivers.asyncpg import AsyncpgPool, AsyncpgWire
@@ -53,6 +53,8 @@ def open_postgres(scheme: str, rest: str, options: StoreOptions) -> Any:
         clock=options.clock,
         explicit=settings.pgbouncer,
         handlers=_most_handlers(options.pool, settings),
+        # A pool may be of another database than the URL says, and PgBouncer may call it by another name.
+        database=None if options.pool is not None or settings.pgbouncer else _database(settings.url),
     )
     store: Any = SqlStore if is_async else SyncSqlStore
     return store(made, deploy_schema=options.deploy_schema)
@@ -90,6 +92,11 @@ def _settings(rest: str) -> tuple[str, PoolSettings]:
         server_settings={} if pgbouncer else SERVER_SETTINGS,
         for_handlers="" if pgbouncer else FOR_THEIR_STATEMENTS,
     )
+
+
+def _database(url: str) -> str | None:
+    """What the database is called, if the URL says so."""
+    return unquote(urlsplit(url).path.lstrip("/")) or None
 
 
 def _hosts(path: str) -> str:

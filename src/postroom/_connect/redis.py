@@ -12,7 +12,7 @@ from postroom.errors import ArgumentTypeError, ArgumentValueError, ExtraMissing
 
 SCHEMES = ("redis", "rediss", "unix", "redis+sentinel", "redis+cluster", "rediss+sentinel", "rediss+cluster")
 POOL_SIZE = 10
-SILENCE = 30
+SILENCE = 10
 """Seconds after which a connection that says nothing is given up."""
 LONGEST_WAIT = (SILENCE - 1) * 1000
 HANDED_ON = ("username", "password", "client_name", "protocol")

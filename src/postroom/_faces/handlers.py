@@ -70,7 +70,10 @@ class Handlers:
             raise HandlerExists(f"{self._box.kind} {self._box.name!r} has a handler for {name!r} already")
         if check.flag("transactional", transactional):
             if not self._features.transactional:
-                raise FeatureMissing(f"{self._box.kind} {self._box.name!r} is on a store without transactions")
+                raise FeatureMissing(
+                    f"{self._box.kind} {self._box.name!r} is on a store without transactions: make the handler "
+                    "idempotent, or use a store on your SQL database"
+                )
             if not is_async:
                 raise ArgumentTypeError("a transactional handler is an async function: its transaction is awaited")
         _check_takes(target, 2 if transactional else 1)

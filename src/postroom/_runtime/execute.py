@@ -54,9 +54,18 @@ class Executor:
         except Undecodable as error:
             outcome = self._undecodable(message, error)
         else:
-            outcome = _outcome(await self._answer(handler, given, (message,), ()))
+            answer, raised = await self._answer(handler, given, (message,), ())
+            outcome = _outcome(answer)
+            if outcome.result != "success" and not raised:
+                self._journal(message, outcome)
         self._tell("handle", [message], [outcome], time.perf_counter() - started)
         return outcome
+
+    def _journal(self, message: Message[Any], outcome: Outcome) -> None:
+        """What is not success is never silent: at the end its reason may be all that is left of it."""
+        level = logging.INFO if outcome.result == "retry" else logging.WARNING
+        reason = check.error_text("reason", outcome.reason or "no reason given")
+        _log.log(level, "%s %s: %s (%s)", self._where, name(message), outcome.result, reason)
 
     def _undecodable(self, message: Message[Any], error: Undecodable) -> Outcome:
         _log.error("%s %s: %s", self._where, name(message), error)
@@ -72,10 +81,12 @@ class Executor:
             except Undecodable as error:
                 outcomes[message.id] = self._undecodable(message, error)
         if messages:
-            if handler.batch is None:
-                answers = [_outcome(await self._answer(handler, messages[0], messages, extra))]
-            else:
-                answers = _outcomes(await self._answer(handler, messages, messages, extra), messages)
+            given: Any = messages[0] if handler.batch is None else messages
+            answer, raised = await self._answer(handler, given, messages, extra)
+            answers = [_outcome(answer)] if handler.batch is None else _outcomes(answer, messages)
+            for message, outcome in zip(messages, answers, strict=True):
+                if outcome.result != "success" and not raised:
+                    self._journal(message, outcome)
             outcomes.update(zip((message.id for message in messages), answers, strict=True))
         return [outcomes[message.id] for message in piece.messages]
 
@@ -92,25 +103,25 @@ class Executor:
 
     async def _answer(
         self, handler: Handler, given: Any, messages: Sequence[Message[Any]], extra: Sequence[Any]
-    ) -> Any:
-        """What the handler says to what it is given; an outcome where it raised."""
+    ) -> tuple[Any, bool]:
+        """What the handler says to what it is given; an outcome where it raised, which is then in the log already."""
         if _log.isEnabledFor(logging.INFO):
             for message in messages:
                 _log.info("%s handling %s attempt=%d", self._where, name(message), message.attempt + 1)
         longest = handler.timeout or self._box.work.handler_timeout
         try:
             if not handler.is_async:
-                return await self._invoke_in_thread(handler.function, (given, *extra), longest)
+                return await self._invoke_in_thread(handler.function, (given, *extra), longest), False
             if longest is None:
-                return await handler.function(given, *extra)
-            return await self._invoke_in_time(handler.function, (given, *extra), longest)
+                return await handler.function(given, *extra), False
+            return await self._invoke_in_time(handler.function, (given, *extra), longest), False
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
             if self.closing:
                 raise asyncio.CancelledError from error  # a shutdown is not the message's fault
             _log.exception("%s handler failed on %s", self._where, ", ".join(map(name, messages)))
-            return Outcome.FAILED.because(_reason(error))
+            return Outcome.FAILED.because(_reason(error)), True
 
     async def _invoke_in_time(self, function: Callable[..., Any], given: tuple[Any, ...], longest: timedelta) -> Any:
         try:

@@ -8,6 +8,7 @@ import math
 from collections import Counter, deque
 from collections.abc import Iterable
 from contextlib import suppress
+from heapq import heappop, heappush
 from itertools import chain
 from typing import Any
 from uuid import UUID
@@ -31,6 +32,8 @@ SLICE = 0.005
 """Seconds that handlers which never wait may keep the loop to themselves."""
 TURNS = 2
 """Turns that may be under way together, where the store can: it does one while we read what the other has brought."""
+MOST_DUES = 10_000
+"""Moments that are remembered, at which something becomes ready."""
 STUBBORN = 5.0
 """Seconds that a cancelled handler may take to end."""
 TROUBLE = (0.1, 5.0)
@@ -68,6 +71,8 @@ class Pump:
         """What the store raised last, if its last turn failed."""
         self._may_claim_at = 0.0
         self._hints = 0
+        self._dues: list[float] = []
+        """A heap: when something that is known here becomes ready. Of others' messages polling tells."""
         self._plenty = False
         """Whether the last claim came back full: then the next need not wait for the one that is under way."""
         self._pause = box.work.idle[0].total_seconds()
@@ -114,6 +119,12 @@ class Pump:
         self._may_claim_at = 0.0
         self._turn_is_due.set()
 
+    def expect(self, seconds: float) -> None:
+        """A hint: there will be something to claim then."""
+        if len(self._dues) < MOST_DUES:
+            heappush(self._dues, _now() + seconds)
+            self._turn_is_due.set()  # whoever sleeps does not know of it yet
+
     async def _take_turns(self) -> None:
         while not (self._stopping and not self._in_hand):
             if self._is_turn_due():
@@ -134,7 +145,7 @@ class Pump:
 
     async def _wait_for_a_turn(self) -> None:
         self._turn_is_due.clear()
-        at = self._may_claim_at if self._has_room() else math.inf
+        at = min([self._may_claim_at, *self._dues[:1]]) if self._has_room() else math.inf
         if _now() < self._rests_until:
             at = self._rests_until
         with suppress(TimeoutError):
@@ -143,6 +154,9 @@ class Pump:
 
     def _asks_for(self) -> int:
         """How many messages to claim now: none, or half of what fits."""
+        while self._dues and self._dues[0] <= _now():
+            heappop(self._dues)
+            self.wake()
         return self.box.work.batch_size if _now() >= self._may_claim_at and self._has_room() else 0
 
     def _has_room(self) -> bool:
@@ -178,9 +192,13 @@ class Pump:
         finally:
             self._on_their_way.remove(outcomes)
             self._claims_under_way -= limit > 0
+        if self.last_error is not None:
+            _log.info("%s the store answers again", self._where)
         self.last_error, self._rest, self._rests_until = None, TROUBLE[0], 0.0
         for settlement, kept in zip(outcomes, settled, strict=True):
             self._forget(settlement.target, kept=kept)  # type: ignore[arg-type]
+            if settlement.delay and kept:
+                self.expect(settlement.delay.total_seconds())
         if limit:
             pause = self._receive(messages, limit)
             if self._hints == hints:

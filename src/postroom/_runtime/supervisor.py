@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Callable, Iterable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from postroom._kernel.observer import Event
@@ -48,7 +48,8 @@ class Supervisor:
     ) -> None:
         self._store = store
         self._janitor = janitor
-        self._patience = shutdown_timeout.total_seconds()
+        self.patience = shutdown_timeout.total_seconds()
+        """Seconds that a stop waits for handlers."""
         self.cleans_alone = cleans_alone
         """Whether the janitor works in a room without handlers too."""
         self._running: dict[str, _Running] = {}
@@ -122,8 +123,8 @@ class Supervisor:
 
     async def _end(self, pump: Pump, service: Service) -> None:
         try:
-            if not await service.ends_within(self._patience):
-                _log.warning("%s did not end in %.0f s: its messages are given back", service.name, self._patience)
+            if not await service.ends_within(self.patience):
+                _log.warning("%s did not end in %.0f s: its messages are given back", service.name, self.patience)
         finally:
             await service.cancel()
             try:
@@ -143,8 +144,13 @@ class Supervisor:
     def wake(self, event: Event) -> None:
         """An observer: what this process puts, its pumps need not wait for."""
         running = self._running.get(event.box.key)
-        if running is not None and event.error is None:
-            running.pump.wake()
+        if running is None or event.error is not None:
+            return
+        running.pump.wake()
+        if event.verb == "put":
+            now = datetime.now(UTC)
+            for due in {draft.due for draft in event.given if draft.due is not None and draft.due > now}:
+                running.pump.expect((due - now).total_seconds())
 
     async def _listen(self) -> None:
         """What other processes have put, the pumps need not wait for either."""

@@ -68,7 +68,8 @@ def _settle(event: Event) -> None:
     for index, settlement in enumerate(event.given):
         if settlement.verdict == "dead" and event.result[index]:
             which = getattr(settlement.target, "id", None) or settlement.target.message_id
-            _log.error("message %s is %s store=%s box=%s", which, _fate(event), event.store, event.box.key)
+            why = settlement.error or "no reason given"
+            _log.error("message %s is %s (%s) store=%s box=%s", which, _fate(event), why, event.store, event.box.key)
 
 
 def _fate(event: Event) -> str:

@@ -36,6 +36,9 @@ from postroom.spi import (
 
 _log = logging.getLogger("postroom")
 
+LONG = 5.0
+"""Seconds after which a call that fails is not tried again."""
+
 
 class ObservedVerbs:
     """The verbs of both colours."""
@@ -63,16 +66,18 @@ class ObservedVerbs:
         return result
 
     def _try(self, step: Call) -> Program[Any]:
-        retry = 0
+        retry, started = 0, time.monotonic()
         while True:
             try:
                 return (yield step)
             except Exception as error:
                 retry += 1
                 mine = step.kwargs.get("tx") is None  # half of a caller's transaction cannot be repeated
-                if retry > self._retry.max_retries or not (mine and self.passes(error)):
+                # Who was silent for so long will not answer sooner the next time; and the caller has waited enough.
+                waited = time.monotonic() - started > LONG
+                if retry > self._retry.max_retries or waited or not (mine and self.passes(error)):
                     raise
-                _log.info("%s is busy (%s); trying again", self.name, type(error).__name__)
+                _log.info("%s: %s; trying again", self.name, type(error).__name__)
             yield call(self._sleep, self._retry.delay(retry))
 
     def passes(self, error: Exception) -> bool:

@@ -22,7 +22,7 @@ def main() -> None:
     except Exception as error:
         if not _can_be_mended(error):
             raise
-        sys.exit(f"postroom: {' '.join(str(error).split())}")
+        sys.exit(f"postroom: {' '.join(str(error).split()) or _name(error)}")
 
 
 def _can_be_mended(error: Exception) -> bool:
@@ -30,4 +30,9 @@ def _can_be_mended(error: Exception) -> bool:
     if isinstance(error, PostroomError | OSError | sqlite3.Error):
         return True
     # Told by name: only one of them may be installed.
-    return type(error).__module__.partition(".")[0] in {"asyncpg", "psycopg", "psycopg_pool"}
+    return type(error).__module__.partition(".")[0] in {"asyncpg", "psycopg", "psycopg_pool", "redis"}
+
+
+def _name(error: Exception) -> str:
+    """For errors that say nothing."""
+    return "the database does not answer in time" if isinstance(error, TimeoutError) else type(error).__name__

@@ -17,7 +17,7 @@ Url = Annotated[
     str | None,
     typer.Option(help=f"The database, such as sqlite:///shop.db. By default, what {ENVIRONMENT} says."),
 ]
-Prefix = Annotated[str, typer.Option(help="What the tables' names begin with.")]
+Prefix = Annotated[str, typer.Option(help="What the names of tables, or of keys in Redis, begin with.")]
 Schema = Annotated[
     str | None, typer.Option(metavar="NAME", help="The database schema that the tables are in, on PostgreSQL.")
 ]

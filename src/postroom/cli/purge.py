@@ -37,7 +37,7 @@ def purge(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Delete old finished messages. Without names: in a room's boxes, or in the inbox and the outbox."""
+    """Delete old finished messages. Without names: in all boxes of the room, or of the database."""
     if reap and room is None:
         raise typer.BadParameter("what becomes of an expired message is said by its room: pass MODULE:ROOM")
     if state is Finished.SEEN and older_than is None:

@@ -10,7 +10,7 @@ from postroom._kernel.clock import Clock, to_microseconds
 from postroom._kernel.program import Async, Program, Sync, call, verb
 from postroom._stores.coalesced import Coalescer
 from postroom._stores.redis import codec
-from postroom._stores.redis.layout import BLOCK, box_keys, boxes_key, channel, ids_key
+from postroom._stores.redis.layout import BLOCK, NAMES, box_keys, boxes_key, channel, ids_key
 from postroom._stores.redis.scripts import AMBIGUOUS, NEEDS_IDS, script
 from postroom._stores.redis.waiting import Wait
 from postroom.errors import AmbiguousMessageId, NotReplicated
@@ -257,7 +257,12 @@ class RedisVerbs:
         if not self._wire.is_ready:
             yield call(self._wire.ready)
         known = yield call(self._wire.execute, "SMEMBERS", boxes_key(self._prefix))
-        return sorted(key.decode() for key in known)
+        found: list[str] = []
+        for key in sorted(each.decode() for each in known):
+            messages = box_keys(self._prefix, key)[NAMES.index("messages")]
+            if (yield call(self._wire.execute, "HLEN", messages)):  # a box that was emptied is still known
+                found.append(key)
+        return found
 
     # -- keys ----------------------------------------------------------------------------------------------------
 

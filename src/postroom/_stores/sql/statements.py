@@ -99,8 +99,8 @@ def check_prefix(prefix: object) -> str:
         raise ArgumentTypeError(f"prefix must be a str, not {type(prefix).__name__}")
     if not _VALID_PREFIX.fullmatch(prefix):
         raise ArgumentValueError(
-            f"prefix {prefix!r} cannot begin a table's name: use up to 40 letters, digits and underscores, "
-            "and begin with a letter or an underscore"
+            f"prefix {prefix!r} cannot begin the name of a table or a key: use up to 40 letters, digits and "
+            "underscores, and begin with a letter or an underscore"
         )
     return prefix
 

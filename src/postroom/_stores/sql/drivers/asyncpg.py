@@ -29,6 +29,10 @@ class AsyncpgWire:
             return "it has no open transaction: use `async with connection.transaction():` around the change"
         return None
 
+    def database(self, connection: Any) -> str | None:
+        """What its database is called, where that can be told."""
+        return getattr(getattr(connection, "_params", None), "database", None)
+
     def begun(self, connection: Any) -> bool:
         return bool(connection.is_in_transaction())
 

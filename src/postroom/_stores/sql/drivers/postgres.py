@@ -14,7 +14,7 @@ from postroom._stores.sql.drivers.listener import Listener
 from postroom._stores.sql.drivers.pools import BEGIN, Lease, Pool
 from postroom._stores.sql.engines.postgres.engine import PostgresEngine
 from postroom._stores.sql.statements import Many, Script, Statement
-from postroom.errors import RoomClosed
+from postroom.errors import RoomClosed, refuse
 
 _PASSING = (
     "08",  # the connection is gone, or was never there
@@ -68,9 +68,11 @@ class PostgresVerbs:
         clock: Clock | None = None,
         explicit: bool = False,
         handlers: int | None = None,
+        database: str | None = None,
     ) -> None:
         """`wires`: for the connections that may be passed as `tx`. `explicit`: every statement stands in a transaction.
-        `handlers`: how many transactions may be open for handlers at the same time."""
+        `handlers`: how many transactions may be open for handlers at the same time. `database`: what it is called,
+        where that is known."""
         self.engine = engine
         self.name = name
         self._pool = pool
@@ -78,6 +80,7 @@ class PostgresVerbs:
         self._clock = clock
         self._explicit = explicit
         self._handlers = handlers
+        self._database = database
         self._closed = False
 
     @verb
@@ -95,6 +98,9 @@ class PostgresVerbs:
             connection, wire = yield from open_connection(
                 tx, kind=self.engine.name, colour=self._colour, wires=self._wires
             )
+            theirs = wire.database(connection)
+            if None not in (theirs, self._database) and theirs != self._database:
+                raise refuse(f"it is of the database {theirs!r}, and this room is on {self._database!r}")
             return (yield from carry(self._run_steps(program(), wire, connection)))
         lease = yield call(self._pool.acquire)
         broken = False

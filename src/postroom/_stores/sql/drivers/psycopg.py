@@ -47,6 +47,10 @@ class PsycopgWireVerbs:
             return "its connection is closed, or busy with another statement"
         return None
 
+    def database(self, connection: Any) -> str | None:
+        """What its database is called."""
+        return str(connection.info.dbname)
+
     def begun(self, connection: Any) -> bool:
         return not connection.autocommit or connection.info.transaction_status.name != "IDLE"
 
