@@ -141,7 +141,7 @@ class Pump:
             return True
         if not any(self._on_their_way):
             return bool(self._outcomes)
-        return len(self._outcomes) >= self.box.work.batch_size and not self._must_wait()
+        return len(self._outcomes) >= self.box.work.batch_size and not self.box.order.fifo
 
     async def _wait_for_a_turn(self) -> None:
         self._turn_is_due.clear()
@@ -163,22 +163,14 @@ class Pump:
         """For another claim, beside what those under way may bring, and what stays when all outcomes are settled."""
         if self._stopping or (self._claims_under_way and not self._plenty):
             return False
-        if self._outcomes and self._must_wait():
-            return False
         coming = (self._claims_under_way + 1) * self.box.work.batch_size
         left = len(self._in_hand) - len(self._outcomes) - sum(map(len, self._on_their_way))
         # What is handled and not settled would be handled again after a crash: while a turn hangs, it must not grow.
         return left + coming <= self._most and len(self._in_hand) + coming <= TURNS * self._most
 
-    def _must_wait(self) -> bool:
-        """Whether no outcomes may be handed in now: those of a line must not overtake each other."""
-        return self.box.order.fifo and any(self._on_their_way)
-
     async def _turn(self) -> None:
         limit, hints = self._asks_for(), self._hints
-        outcomes: list[Settlement] = []
-        if not self._must_wait():
-            outcomes, self._outcomes = self._outcomes, outcomes
+        outcomes = self._outcomes_to_hand_in()
         self._on_their_way.append(outcomes)
         self._claims_under_way += limit > 0
         try:
@@ -203,6 +195,19 @@ class Pump:
             pause = self._receive(messages, limit)
             if self._hints == hints:
                 self._may_claim_at = _now() + pause
+
+    def _outcomes_to_hand_in(self) -> list[Settlement]:
+        """All that there are; but the outcomes of a line must not overtake each other, so some may have to wait."""
+        outcomes, self._outcomes = self._outcomes, []
+        if self.box.order.fifo and any(self._on_their_way):
+            leaving = {self._line_of(settlement) for settlement in chain(*self._on_their_way)} - {None}
+            self._outcomes = [settlement for settlement in outcomes if self._line_of(settlement) in leaving]
+            outcomes = [settlement for settlement in outcomes if self._line_of(settlement) not in leaving]
+        return outcomes
+
+    def _line_of(self, settlement: Settlement) -> str | None:
+        message = self._in_hand.get(settlement.target.id)  # type: ignore[union-attr]
+        return None if message is None else message.group
 
     async def _exchange(self, outcomes: list[Settlement], limit: int) -> tuple[list[bool], list[Message[Any]]]:
         if not limit:
