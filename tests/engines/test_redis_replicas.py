@@ -35,7 +35,7 @@ def primary() -> Iterator[RedisServer]:
 
 @COLOURS
 async def test_a_write_that_replicas_have_is_answered(primary: RedisServer, colour: Any) -> None:
-    store = open_at(f"{primary.url()}?wait_replicas=1&wait_timeout=10000", colour, prefix=f"answered_{colour}")
+    store = open_at(f"{primary.url()}?wait_replicas=1&wait_timeout=9000", colour, prefix=f"answered_{colour}")
     await settled(store.put(BOX, [Draft("s", "1")]))
     [message] = await settled(store.claim(BOX, Ask(ALICE, seconds(30), 1)))
     assert message.message_id == "1"
@@ -92,7 +92,7 @@ def cluster() -> Iterator[str]:
 
 @COLOURS
 async def test_a_cluster_waits_for_replicas_too(cluster: str, colour: Any) -> None:
-    store = open_at(f"{cluster}?wait_replicas=1&wait_timeout=10000", colour, prefix=f"c_{colour}")
+    store = open_at(f"{cluster}?wait_replicas=1&wait_timeout=9000", colour, prefix=f"c_{colour}")
     for number in range(3):
         box = Box("inbox", f"box{number}")  # on different nodes
         assert [r.status for r in await settled(store.put(box, [Draft("s", "1")]))] == [ReceiptStatus.NEW]

@@ -151,7 +151,7 @@ def test_two_sets_of_tables_live_side_by_side(tmp_path: Path) -> None:
         ({"dialect": "oracle"}, "there are no tables for 'oracle'; this version has postgresql and sqlite"),
         ({"dialect": "sqlite", "schema": "mail"}, "sqlite knows no schema"),
         ({"schema": ""}, "schema '' cannot name a schema"),
-        ({"prefix": "a b"}, "prefix 'a b' cannot begin a table's name"),
+        ({"prefix": "a b"}, "prefix 'a b' cannot begin the name of a table"),
     ],
 )
 def test_what_cannot_be_is_refused(options: dict[str, Any], said: str) -> None:
