@@ -11,6 +11,7 @@ from typing import Any
 import redis
 from tools.servers.base import ServerMissing, missing
 from tools.servers.redis import default_redis
+from tools.servers.redis_cluster import RedisCluster
 
 from postroom._connect import Colour, open_store
 from postroom._stores.redis.codec import STATES, decode
@@ -25,6 +26,18 @@ def server() -> str:
         return default_redis()
     except ServerMissing as error:
         missing(str(error))
+
+
+@functools.cache
+def cluster() -> str:
+    """The URL of a real cluster of three nodes, for this process."""
+    try:
+        nodes = RedisCluster(3)
+        nodes.start()
+    except ServerMissing as error:
+        missing(str(error))
+    atexit.register(nodes.close)
+    return "redis+cluster://" + ",".join(f"{host}:{port}" for host, port in (node.address for node in nodes.servers))
 
 
 _PREFIXES: set[str] = set()
@@ -60,7 +73,7 @@ def open_at(url: str, colour: Colour, **options: Any) -> Any:
     return open_store(url, colour=colour, **options)
 
 
-def audit(client: redis.Redis, prefix: str, box: Box) -> Counter[State]:
+def audit(client: Any, prefix: str, box: Box) -> Counter[State]:
     """Check a box against layout.md, key by key: everything stands where its state says, and nothing else does.
 
     Answers how many messages stand in each state, counted one by one.

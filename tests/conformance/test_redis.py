@@ -9,26 +9,13 @@ from typing import cast
 
 import pytest
 from tools.servers.base import ServerMissing, missing
-from tools.servers.redis_cluster import RedisCluster
 from tools.servers.valkey import ValkeyServer
 
 from postroom._connect import Colour
 from postroom.spi import Store
 from postroom.testing import FrozenClock, as_async
 from postroom.testing.conformance import Reopen, StoreConformance
-from tests.redis import new_prefix, open_at, server
-
-
-@functools.cache
-def cluster() -> str:
-    """Three nodes, for this process."""
-    try:
-        nodes = RedisCluster(3)
-        nodes.start()
-    except ServerMissing as error:
-        missing(str(error))
-    atexit.register(nodes.close)
-    return "redis+cluster://" + ",".join(f"{host}:{port}" for host, port in (node.address for node in nodes.servers))
+from tests.redis import cluster, new_prefix, open_at, server
 
 
 @functools.cache

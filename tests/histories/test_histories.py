@@ -11,6 +11,7 @@ POSTROOM_HISTORIES sets the number of histories for a longer search.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import os
 import secrets
@@ -53,13 +54,14 @@ from postroom.spi import (
 )
 from postroom.testing import FrozenClock
 from tests.postgres import shared_database
-from tests.redis import audit, new_prefix, open_at, server
+from tests.redis import audit, cluster, new_prefix, open_at, server
 
 HISTORIES = int(os.environ.get("POSTROOM_HISTORIES", "350"))
 STEPS = 40
 POSTGRES_SHARE = 5
 """Every statement is a visit to a server there: one history in so many."""
 REDIS_SHARE = 2
+CLUSTER_SHARE = 8
 """There every verb is."""
 
 OWNERS = (UUID(int=1), UUID(int=2))
@@ -465,11 +467,39 @@ class RedisHistories(Histories):
     def open(self, clock: FrozenClock) -> Any:
         return open_at(server(), "sync", prefix=redis_prefix(), clock=clock)
 
+    def client(self) -> Any:
+        return redis_client()
+
     @invariant()
     def everything_stands_where_it_should(self) -> None:
         if self.seen:
-            counted = audit(redis_client(), redis_prefix(), self.box)
+            counted = audit(self.client(), redis_prefix(), self.box)
             assert self.sql.counts(self.box) == {state: counted[state] for state in State}
+
+
+class ClusterHistories(RedisHistories):
+    """On a real cluster, and in the other colour."""
+
+    def open(self, clock: FrozenClock) -> Any:
+        return Awaited(open_at(cluster(), "async", prefix=redis_prefix(), clock=clock))
+
+    def client(self) -> Any:
+        return cluster_client()
+
+
+class Awaited:
+    """An async store with plain methods: each call runs until it is done."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self._runner = asyncio.Runner()
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return lambda *args, **kwargs: self._runner.run(getattr(self._store, name)(*args, **kwargs))
+
+    def close(self) -> None:
+        with self._runner:
+            self._runner.run(self._store.close())
 
 
 @functools.cache
@@ -480,6 +510,11 @@ def redis_prefix() -> str:
 @functools.cache
 def redis_client() -> redis.Redis:
     return redis.Redis.from_url(server())
+
+
+@functools.cache
+def cluster_client() -> Any:
+    return redis.RedisCluster.from_url(cluster().replace("redis+cluster", "redis").partition(",")[0])
 
 
 def _settings(histories: int) -> settings:
@@ -500,3 +535,5 @@ TestPostgresHistories = pytest.mark.req("IBX-106", "OBX-095", "C-26", "C-46")(Po
 TestPostgresHistories.settings = _settings(max(HISTORIES // POSTGRES_SHARE, 1))
 TestRedisHistories = pytest.mark.req("IBX-106", "OBX-095", "C-26", "C-46")(RedisHistories.TestCase)
 TestRedisHistories.settings = _settings(max(HISTORIES // REDIS_SHARE, 1))
+TestClusterHistories = pytest.mark.req("IBX-106", "OBX-095", "C-26", "C-46")(ClusterHistories.TestCase)
+TestClusterHistories.settings = _settings(max(HISTORIES // CLUSTER_SHARE, 1))
