@@ -181,7 +181,10 @@ class Effects(NamedTuple):
 
     def check_exact(self, box: str, everything: dict[str, list[int]]) -> None:
         """Each once, each line in order."""
-        assert self.lines.get(box, {}) == everything
+        found = self.lines.get(box, {})
+        wrong = {line: (found.get(line), everything.get(line)) for line in {*found, *everything}}
+        wrong = {line: pair for line, pair in wrong.items() if pair[0] != pair[1]}
+        assert not wrong, f"effects of lines, and what they should be: {wrong}"
 
     def check_order(self, box: str, everything: dict[str, list[int]]) -> int:
         """Each at least once; again is allowed, ahead is not. Answers how many came again."""
