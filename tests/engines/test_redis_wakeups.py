@@ -14,8 +14,7 @@ from postroom import Message, Postroom
 from postroom._stores.redis.layout import channel
 from postroom.spi import Ask, Box, Draft, Filter, Order, Settlement, Waker
 from postroom.testing.conformance.base import seconds
-from tests.conformance.test_redis import cluster
-from tests.redis import new_prefix, open_at, server
+from tests.redis import cluster, new_prefix, open_at, server
 from tests.runtime.support import soon
 
 BOX = Box("inbox", "box")

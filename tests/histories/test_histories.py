@@ -535,5 +535,5 @@ TestPostgresHistories = pytest.mark.req("IBX-106", "OBX-095", "C-26", "C-46")(Po
 TestPostgresHistories.settings = _settings(max(HISTORIES // POSTGRES_SHARE, 1))
 TestRedisHistories = pytest.mark.req("IBX-106", "OBX-095", "C-26", "C-46")(RedisHistories.TestCase)
 TestRedisHistories.settings = _settings(max(HISTORIES // REDIS_SHARE, 1))
-TestClusterHistories = pytest.mark.req("IBX-106", "OBX-095", "C-26", "C-46")(ClusterHistories.TestCase)
+TestClusterHistories = ClusterHistories.TestCase
 TestClusterHistories.settings = _settings(max(HISTORIES // CLUSTER_SHARE, 1))
