@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import functools
 import secrets
-from collections import Counter
 from typing import Any
 
 import redis
@@ -14,9 +13,6 @@ from tools.servers.redis import default_redis
 from tools.servers.redis_cluster import RedisCluster
 
 from postroom._connect import Colour, open_store
-from postroom._stores.redis.codec import STATES, decode
-from postroom._stores.redis.layout import NAMES, box_keys
-from postroom.spi import Box, State
 
 
 @functools.cache
@@ -71,59 +67,3 @@ def _prefix_of(key: bytes) -> str:
 
 def open_at(url: str, colour: Colour, **options: Any) -> Any:
     return open_store(url, colour=colour, **options)
-
-
-def audit(client: Any, prefix: str, box: Box) -> Counter[State]:
-    """Check a box against layout.md, key by key: everything stands where its state says, and nothing else does.
-
-    Answers how many messages stand in each state, counted one by one.
-    """
-    keys = dict(zip(NAMES, box_keys(prefix, box.key), strict=True))
-
-    def hash_of(name: str) -> dict[bytes, bytes]:
-        found: Any = client.hgetall(keys[name])
-        return dict(found)
-
-    def set_of(name: str) -> dict[bytes, int]:
-        found: Any = client.zrange(keys[name], 0, -1, withscores=True)
-        return {member: int(score) for member, score in found}
-
-    messages, records = hash_of("messages"), hash_of("states")
-    assert records.keys() <= messages.keys()
-    progress: dict[bytes, Any] = {id_: decode(records[id_]) if id_ in records else None for id_ in messages}
-    by_state: dict[str, set[bytes]] = {letter: set() for letter in STATES}
-    for id_, record in progress.items():
-        by_state["w" if record is None else record[0]].add(id_)
-
-    for letter, name in (("s", "seen"), ("c", "captured"), ("d", "done"), ("x", "dlq")):
-        assert set_of(name).keys() == by_state[letter], name
-    assert all(score == int(id_) for name in ("seen", "dlq") for id_, score in set_of(name).items())
-    assert all(score == progress[id_][9] for id_, score in set_of("done").items())
-    expiring = {id_: record[6] for id_, record in progress.items() if record and record[0] == "w" and record[6]}
-    assert set_of("expiring") == expiring
-
-    line = hash_of("line")
-    assert line.keys() <= by_state["w"] | by_state["c"] | by_state["x"]
-    assert box.order.on_dead == "block" or not line.keys() & by_state["x"]
-    assert set_of("lines").keys() == {_prefixed(group) + id_ for id_, group in line.items()}
-    pending = set_of("pending").keys()
-    assert pending <= by_state["w"]
-    assert by_state["w"] - pending <= line.keys(), "it waits, and nobody will ever look at it"
-    assert set_of("locks").keys() == {_prefixed(line[id_]) + id_ for id_ in by_state["c"] & line.keys()}
-
-    pages = Counter(int(id_) // 1024 for id_ in messages)
-    assert {int(page): int(count) for page, count in hash_of("pages").items()} == pages
-    assert set_of("index").keys() == {str(page).encode() for page in pages}
-    named = Counter(value[:16] for value in hash_of("dedup").values())
-    named.update(member[-16:] for member in set_of("namesakes"))
-    assert named == Counter(messages.keys()), "every message is found by its name, once"
-    assert all(set(_ids(ids)) <= messages.keys() for ids in hash_of("collapse").values())
-    return Counter({STATES[letter]: len(ids) for letter, ids in by_state.items()})
-
-
-def _prefixed(text: bytes) -> bytes:
-    return len(text).to_bytes(4, "big") + text
-
-
-def _ids(text: bytes) -> list[bytes]:
-    return [text[first : first + 16] for first in range(0, len(text), 16)]

@@ -82,21 +82,24 @@ class Snapshot:
     sets: dict[str, dict[bytes, float]]
 
     @classmethod
-    def take(cls, client: redis.Redis, prefix: str, box_key: str) -> Snapshot:
+    def take(cls, client: Any, prefix: str, box_key: str, *, now: int | None = None, at_rest: bool = False) -> Snapshot:
+        """`now`: where the store has another clock than the server's. `at_rest`: nobody works, and no transaction is
+        needed, which a full server and the client of a cluster do not have."""
         keys = dict(zip(NAMES, box_keys(prefix, box_key), strict=True))
-        pipeline = client.pipeline(transaction=True)
-        pipeline.time()
+        if now is None:
+            seconds, microseconds = client.time()
+            now = seconds * 1_000_000 + microseconds
+        pipeline = client.pipeline(transaction=not at_rest)
         for name, key in keys.items():
             if name in HASHES:
                 pipeline.hgetall(key)
             else:
                 pipeline.zrange(key, 0, -1, withscores=True)
-        (seconds, microseconds), *answers = pipeline.execute()
-        found = dict(zip(keys, answers, strict=True))
+        found = dict(zip(keys, pipeline.execute(), strict=True))
         hashes = {name: found[name] for name in keys if name in HASHES}
         sets = {name: {member: score for member, score in found[name]} for name in keys if name not in HASHES}  # noqa: C416
         return cls(
-            seconds * 1_000_000 + microseconds,
+            now,
             # Fourteen values without a header: it is put before them here.
             {id_.decode(): Content(*_decode(b"\x9e" + body)) for id_, body in hashes["messages"].items()},
             {id_.decode(): Progress(*_decode(record)) for id_, record in hashes["states"].items()},
@@ -127,9 +130,11 @@ class Snapshot:
         return {word: len(self.ids_in(letter)) for letter, word in WORDS.items()}
 
 
-def complaints(client: redis.Redis, prefix: str, box_key: str, *, counts: Counts | None = None) -> list[str]:
+def complaints(
+    client: Any, prefix: str, box_key: str, *, counts: Counts | None = None, now: int | None = None
+) -> list[str]:
     """What is wrong, in words. `counts`: what the store says; only of use while nobody works."""
-    snapshot = Snapshot.take(client, prefix, box_key)
+    snapshot = Snapshot.take(client, prefix, box_key, now=now, at_rest=counts is not None)
     wrong = list(_complaints(snapshot))
     if counts is not None and dict(counts) != snapshot.counts():
         wrong.append(f"counts say {dict(counts)}, there are {snapshot.counts()}")

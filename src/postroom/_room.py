@@ -74,9 +74,9 @@ class RoomVerbs:
         `prefix` begins the names of all tables; `schema` is the database schema that they are in. `pool` is where
         connections come from: a pool of the driver's, or a SQLAlchemy engine, whose connections handlers then get too.
         `notify=False` leaves workers to polling. `deploy_schema` makes missing tables on first use; otherwise call
-        `migrate()` once, when you deploy. `require_durable` refuses a Redis that may forget what it has accepted;
-        without it, that is a warning. `storage_retry` says how to meet errors that pass by themselves, such as a
-        busy database. `clock` is for tests.
+        `migrate()` once, when you deploy. `require_durable` refuses a store that may forget what it has accepted; of
+        a Redis without it, that is a warning. `storage_retry` says how to meet errors that pass by themselves, such
+        as a busy database. `clock` is for tests.
         """
         if store is None:
             store = open_store(
@@ -92,6 +92,10 @@ class RoomVerbs:
             )
         elif url is not None:
             raise ArgumentValueError("pass a url or a store, not both")
+        if require_durable and not store.features.durable:
+            raise FeatureMissing(
+                f"{store.name} keeps nothing when its process ends, and require_durable is set: use a file or a server"
+            )
         self.store = observe(store, (journal.write, *observers), storage_retry or StorageRetry(), self._colour)
         self._boxes: dict[str, tuple[Any, Any]] = {}
 

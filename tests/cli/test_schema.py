@@ -37,7 +37,7 @@ def test_the_option_goes_before_the_environment(run_each: RunEach, tmp_path: Pat
 
 
 WRONG: dict[tuple[str, ...], str] = {
-    (): "no database: pass a URL such as sqlite:///shop.db or postgresql://host/shop, or set POSTROOM_URL",
+    (): "no database: pass a URL such as sqlite:///shop.db, postgresql://host/shop or redis://host, or set",
     ("--url", "shop.db"): "this is not a URL",
     ("--url", "oracle://scott:tiger@host"): "there is no store for oracle://",
     ("--url", "sqlite:///missing/shop.db"): "unable to open database file",

@@ -15,7 +15,8 @@ import redis
 
 from postroom.spi import Ask, Box, Draft, Filter, Keeping, Order, Purge, Settlement, State
 from postroom.testing import FrozenClock
-from tests.redis import audit, keys_of, new_prefix, open_at, server
+from tests.redis import keys_of, new_prefix, open_at, server
+from tests.redis_invariants import Snapshot, complaints
 
 PLAIN = Box("inbox", "plain")
 FIFO = Box("inbox", "fifo", Order(fifo=True))
@@ -50,7 +51,10 @@ def test_a_purged_box_leaves_nothing_but_its_sequence(prefix: str, box: Box) -> 
     while claimed := store.claim(box, Ask(owner, seconds(60), 7)):
         store.settle(box, [Settlement.done(message.claim) for message in claimed])
     with redis.Redis.from_url(server()) as client:
-        assert audit(client, prefix, box).keys() >= {State.DONE, State.DEAD}
+        counts = store.counts(box)
+        assert complaints(client, prefix, box.key, counts=counts) == []
+        assert counts[State.DONE]
+        assert counts[State.DEAD]
         for state in (State.DONE, State.DEAD, State.SEEN):
             store.purge(box, Purge(state, seconds(0), 1000))
         assert keys_of(prefix) == {f"{{{prefix}}}:ids", f"{{{prefix}}}:boxes", f"{{{prefix}:{box.key}}}:meta"}
@@ -141,7 +145,8 @@ def test_claims_that_race_never_overlap(prefix: str, box: Box) -> None:
     ids = [id_ for handled in results for _, id_ in handled]
     assert len(ids) == len(set(ids)) == total
     with redis.Redis.from_url(server()) as client:
-        assert +audit(client, prefix, box) == {State.DONE: total}
+        assert complaints(client, prefix, box.key) == []
+        assert Snapshot.take(client, prefix, box.key).counts() == dict.fromkeys(State, 0) | {State.DONE: total}
     first.close()
 
 
@@ -160,7 +165,8 @@ def test_ids_of_a_box_grow_over_its_blocks(prefix: str, monkeypatch: pytest.Monk
     every = ids[PLAIN.key] + ids[other.key]
     assert len(set(every)) == len(every)
     with redis.Redis.from_url(server()) as client:
-        assert audit(client, prefix, PLAIN)[State.WAITING] == 84
+        assert complaints(client, prefix, PLAIN.key) == []
+        assert Snapshot.take(client, prefix, PLAIN.key).counts()[State.WAITING] == 84
     assert [message.id for message in store.find(PLAIN, Filter(limit=100))] == ids[PLAIN.key]
     big = store.put(PLAIN, [Draft("s", f"big/{n}") for n in range(25)])
     assert len({receipt.id for receipt in big}) == 25

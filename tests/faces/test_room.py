@@ -101,6 +101,12 @@ def test_asking_for_what_a_store_lacks_fails_at_configuration() -> None:
         postroom_sync.Postroom(store=store).inbox(order="fifo")
 
 
+@pytest.mark.parametrize("given", [{"url": "memory://"}, {"url": "sqlite:///:memory:"}, {"store": SyncMemoryStore()}])
+def test_what_must_be_durable_is_not_kept_in_memory(given: Any) -> None:
+    with pytest.raises(FeatureMissing, match="keeps nothing when its process ends"):
+        postroom_sync.Postroom(**given, require_durable=True)
+
+
 def test_a_collapse_key_needs_a_store_that_collapses() -> None:
     store = SyncMemoryStore()
     store.features = postroom.spi.Features(durable=False, transactional=False, collapse=False)

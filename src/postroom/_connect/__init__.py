@@ -79,7 +79,8 @@ def _given(url: Any) -> str:
         url = os.environ.get(ENVIRONMENT)
         if not url:
             raise ArgumentTypeError(
-                f"no database: pass a URL such as sqlite:///shop.db or postgresql://host/shop, or set {ENVIRONMENT}"
+                "no database: pass a URL such as sqlite:///shop.db, postgresql://host/shop or redis://host, "
+                f"or set {ENVIRONMENT}"
             )
     if not isinstance(url, str):
         raise ArgumentTypeError(f"url must be a str, not {type(url).__name__}")
@@ -102,6 +103,4 @@ def _memory(rest: str, options: StoreOptions) -> Any:
     if rest:
         raise ArgumentValueError("memory:// takes nothing after it: each room has a memory of its own")
     options.refuse("memory://", "schema", "pool")
-    if options.require_durable:
-        raise ArgumentValueError("memory:// keeps nothing when its process ends: require_durable needs another store")
     return MemoryStore(clock=options.clock) if options.colour == "async" else SyncMemoryStore(clock=options.clock)
