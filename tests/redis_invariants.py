@@ -271,7 +271,7 @@ def _front(box: Snapshot, ids: list[str], pending: Mapping[str, float]) -> Itera
     """The first in line can be claimed, is claimed, or is dead and blocks. Who is not due yet is not in line."""
     for id_ in ids:
         progress, time = box.progress(id_), pending.get(id_)
-        if progress.state == "w" and progress.fence == 0 and time is not None and time > box.now:
+        if progress.fence < 0 and time is not None and time > box.now:
             continue
         if progress.state == "w" and time is None:
             yield f"stuck: {id_} is first in its line, and nobody may claim it"

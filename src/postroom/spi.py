@@ -19,7 +19,7 @@ from datetime import timedelta
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from postroom._kernel.clock import Clock, SystemClock
-from postroom._kernel.line import claimable_front, is_in_line
+from postroom._kernel.line import EARLY, claimable_front, is_in_line
 from postroom._kernel.message import (
     Claim,
     Draft,
@@ -37,6 +37,7 @@ from postroom._kernel.settlement import Held, Settled, Settlement
 from postroom._kernel.states import TRANSITIONS, Ending, State
 
 __all__ = [
+    "EARLY",
     "TRANSITIONS",
     "Ask",
     "Box",

@@ -28,6 +28,8 @@ from postroom.testing import FrozenClock
 
 DEADLOCK = "40P01"
 MOST_DEADLOCKS = 3
+TICK = 0.001
+"""Seconds between visits: time goes by, and a visit may see what is younger than its own moment."""
 MOST_STEPS = 200
 """A run that takes longer does not end."""
 
@@ -217,6 +219,7 @@ class Stage:
                     await actor.watch(self.is_blocked)
                 continue
             index = schedule.choose(ready)
+            self.clock.advance(TICK)
             text = await actors[index].go(self.is_blocked)
             order.append(f"{index}:{self._name(text)}" + (" waits" if actors[index].is_waiting else ""))
             for actor in actors:

@@ -39,7 +39,7 @@ SELECT s.id FROM postroom_queue s
         SELECT FROM postroom_queue w
          WHERE w.box = s.box AND w.group_id = s.group_id
            AND (w.state = 4 OR w.available_at IS NOT NULL
-                               AND NOT (w.state = 1 AND w.fence = 0 AND w.available_at > $2)))
+                               AND NOT (w.fence < 0 AND w.available_at > $2)))
 """
 LEASES = """
 SELECT id, owner, fence, available_at FROM postroom_queue WHERE box = $1 AND state = 2 AND $2::timestamptz IS NOT NULL
@@ -53,7 +53,7 @@ OVERTAKEN = """
 SELECT behind.id, ahead.id FROM postroom_queue behind
   JOIN postroom_queue ahead ON ahead.box = behind.box AND ahead.group_id = behind.group_id AND ahead.id < behind.id
  WHERE behind.box = $1 AND behind.state = 2 AND behind.available_at > $2
-   AND NOT (ahead.state = 1 AND ahead.fence = 0 AND ahead.available_at IS NOT NULL AND ahead.available_at > $2)
+   AND NOT (ahead.fence < 0 AND ahead.available_at > $2)
    AND ahead.owner IS DISTINCT FROM behind.owner
 """
 
@@ -175,6 +175,10 @@ async def pair_free(world: World) -> None:
     await world.put("1", "2")
 
 
+async def alone_free(world: World) -> None:
+    await world.put("1")
+
+
 async def alone_held(world: World) -> None:
     await world.put("1")
     await world.hold(1)
@@ -246,6 +250,7 @@ STATES: dict[str, State_] = {
     for state in (
         free,
         first_held,
+        alone_free,
         alone_held,
         pair_held,
         pair_late,

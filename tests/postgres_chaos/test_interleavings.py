@@ -42,6 +42,8 @@ pair_late       | claim all      | mark 1 processed
 pair_late       | claim all      | renew
 pair_late       | claim all      | reap
 pair_late       | claim all      | put again 2 rolled back
+alone_free      | claim all      | put new
+alone_free      | claim all      | put new in tx
 pair_free       | claim all      | claim all
 pair_free       | claim all      | mark 1 dead
 pair_free       | claim all      | record 1

@@ -14,7 +14,7 @@ import postroom
 from postroom import OwnerToken
 from postroom._kernel.clock import from_microseconds, to_microseconds
 from postroom._kernel.states import TRANSITIONS, State, documented_name
-from postroom.spi import claimable_front, is_in_line
+from postroom.spi import EARLY, claimable_front, is_in_line
 
 KERNEL = Path(postroom.__file__).parent / "_kernel"
 
@@ -90,9 +90,13 @@ class TestLine:
         assert claimable_front([Place(1, available_at=150, fence=1), Place(2)], NOW, 10) == []
 
     def test_a_due_time_ahead_holds_nobody(self) -> None:
-        not_due = Place(1, available_at=150)
+        not_due = Place(1, available_at=150, fence=EARLY)
         assert not is_in_line(not_due, NOW)
+        assert is_in_line(not_due, 150)
         assert [place.id for place in claimable_front([not_due, Place(2)], NOW, 10)] == [2]
+
+    def test_who_has_no_due_time_is_in_line_by_anybodys_clock(self) -> None:
+        assert claimable_front([Place(1, available_at=150), Place(2)], NOW, 10) == []
 
     def test_a_dead_member_blocks(self) -> None:
         assert [p.id for p in claimable_front([Place(1), Place(2, State.DEAD), Place(3)], NOW, 10)] == [1]

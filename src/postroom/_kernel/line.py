@@ -3,6 +3,10 @@
 The members of a group stand in line in id order. Only the front of the line can be claimed, as far as it is ready; and
 only while nobody holds a live lease on any member. A message whose due time lies ahead is not in line yet. A dead
 message is in line only where `on_dead="block"`.
+
+Whether somebody is in line must not depend on whose clock is ahead: a claim may see messages that are younger than its
+own moment, and a server that takes over may have another time. So only a message with a due time can be early, and it
+has a mark, which is its fence: it has none yet, since it was never claimed.
 """
 
 from __future__ import annotations
@@ -27,17 +31,13 @@ class Place(Protocol):
 
 
 M = TypeVar("M", bound=Place)
+EARLY = -1
+"""The fence of whoever stands in a line only from a due time on. It goes when the message is claimed or has no time."""
 
 
 def is_in_line(place: Place, now: int) -> bool:
-    """Not yet in line: waiting for its due time, and never claimed so far."""
-    not_due = (
-        place.state is State.WAITING
-        and place.fence == 0
-        and place.available_at is not None
-        and place.available_at > now
-    )
-    return not not_due
+    """Whether its due time, if it has one ahead, has come."""
+    return not (place.fence == EARLY and place.available_at is not None and place.available_at > now)
 
 
 def claimable_front(line: Iterable[M], now: int, limit: int, topics: frozenset[str] | None = None) -> list[M]:

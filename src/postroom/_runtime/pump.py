@@ -197,11 +197,17 @@ class Pump:
                 self._may_claim_at = _now() + pause
 
     def _outcomes_to_hand_in(self) -> list[Settlement]:
-        """All that there are; but those of a FIFO box go one turn after the other: in a line, none may overtake."""
-        if self.box.order.fifo and any(self._on_their_way):
-            return []
+        """All that there are; but the outcomes of a line must not overtake each other, so some may have to wait."""
         outcomes, self._outcomes = self._outcomes, []
+        if self.box.order.fifo and any(self._on_their_way):
+            leaving = {self._line_of(settlement) for settlement in chain(*self._on_their_way)} - {None}
+            self._outcomes = [settlement for settlement in outcomes if self._line_of(settlement) in leaving]
+            outcomes = [settlement for settlement in outcomes if self._line_of(settlement) not in leaving]
         return outcomes
+
+    def _line_of(self, settlement: Settlement) -> str | None:
+        message = self._in_hand.get(settlement.target.id)  # type: ignore[union-attr]
+        return None if message is None else message.group
 
     async def _exchange(self, outcomes: list[Settlement], limit: int) -> tuple[list[bool], list[Message[Any]]]:
         if not limit:

@@ -24,6 +24,7 @@ from postroom._kernel.policy import EXPIRED, cause_of_death
 from postroom._kernel.program import Async, Sync, instant
 from postroom.errors import AmbiguousMessageId, RoomClosed
 from postroom.spi import (
+    EARLY,
     Ask,
     Box,
     Claim,
@@ -228,6 +229,7 @@ class MemoryVerbs:
         if draft.due is not None and draft.due > now:
             at = to_microseconds(draft.due)
             shelf.offer(entry, at)
+            entry.fence = EARLY if box.order.fifo and draft.group is not None else 0
         elif box.order.fifo and draft.group is not None and self._someone_ahead(shelf, entry, draft.group, at):
             entry.available_at = None
         else:
@@ -286,14 +288,16 @@ class MemoryVerbs:
     def _reschedule(self, shelf: Shelf, entry: Entry, due: datetime | None, now: int) -> None:
         at = entry.available_at
         due_at = None if due is None else to_microseconds(due)
-        if entry.fence:
+        if entry.fence > 0:
             # It has been tried: a new due time may add to its backoff, never shorten it.
             if due_at is not None and due_at > now:
                 shelf.offer(entry, max(at or 0, due_at))
         elif due_at is not None and due_at > now:
             shelf.offer(entry, due_at)
+            entry.fence = 0 if entry.line is None else EARLY
         elif at is not None and at > now:
             shelf.offer(entry, now)
+            entry.fence = 0
         shelf.promote(entry.line, now)
 
     @instant
@@ -328,7 +332,7 @@ class MemoryVerbs:
                     front = self._front(box, shelf, candidate, now_at, ask.limit - len(taken), ask.topics)
                 for entry in front:
                     entry.state, entry.owner, entry.stale = State.CLAIMED, ask.owner, False
-                    entry.fence += 1
+                    entry.fence = max(entry.fence, 0) + 1
                     entry.deliveries += 1
                     shelf.offer(entry, until)
                 taken += front
@@ -370,6 +374,7 @@ class MemoryVerbs:
         """Not its turn: it waits until the front of its group moves on."""
         if entry.state in {State.WAITING, State.CLAIMED}:
             entry.state, entry.owner, entry.available_at = State.WAITING, None, None
+            entry.fence = max(entry.fence, 0)
 
     @instant
     def renew(self, box: Box, claims: Sequence[Claim], lease: timedelta) -> list[bool]:
@@ -496,7 +501,7 @@ class MemoryVerbs:
         if box.keeping.dead_letter == "discard":
             self._finish(shelf, entry, Ending.DISCARDED, now, by=None, blank=True)
         else:
-            entry.state, entry.completed_at = State.DEAD, now
+            entry.state, entry.completed_at, entry.fence = State.DEAD, now, max(entry.fence, 0)
             self._leave(shelf, entry, now, stay_in_line=box.order.on_dead == "block")
 
     @instant
@@ -543,7 +548,7 @@ class MemoryVerbs:
         """Dead → waiting, in its old place. The fence goes on: a claim from its former life proves nothing."""
         entry.state, entry.completed_at, entry.expires = State.WAITING, None, None
         entry.attempt = entry.deliveries = 0
-        entry.fence = max(entry.fence, 1)  # it has had its turn: it is in line whatever its due time was
+        entry.fence = max(entry.fence, 1)  # it has had its turn: it stays in line, whatever due time it gets
         if entry.draft.collapse_key is not None:
             shelf.collapsing.setdefault(entry.draft.collapse_key, set()).add(entry.id)
         if box.order.fifo and entry.draft.group is not None:

@@ -21,8 +21,8 @@ ON CONFLICT (box, message_id, source, retired) DO NOTHING
 SELECT id FROM postroom_message WHERE id BETWEEN :first AND :last
 
 -- name: enter
-INSERT INTO postroom_queue (id, box, state, available_at, group_id, collapse_key, expires)
-VALUES (:id, :box, :state, :available_at, :group_id, :collapse_key, :expires)
+INSERT INTO postroom_queue (id, box, state, available_at, fence, group_id, collapse_key, expires)
+VALUES (:id, :box, :state, :available_at, :fence, :group_id, :collapse_key, :expires)
 
 -- name: enter_plain
 -- As above for all new messages of a range, where none is in a line or due later.
@@ -57,7 +57,8 @@ UPDATE postroom_message
 
 -- name: enter_seen
 UPDATE postroom_queue
-   SET state = 1, available_at = :available_at, group_id = :group_id, collapse_key = :collapse_key, expires = :expires
+   SET state = 1, available_at = :available_at, fence = :fence, group_id = :group_id, collapse_key = :collapse_key,
+       expires = :expires
  WHERE id = :id
 
 -- name: set_expires
@@ -67,7 +68,7 @@ UPDATE postroom_queue SET expires = :expires WHERE id = :id
 UPDATE postroom_queue SET stale = 1 WHERE id = :id AND state = 2
 
 -- name: offer
-UPDATE postroom_queue SET available_at = :at WHERE id = :id AND state = 1 AND fence = :fence
+UPDATE postroom_queue SET available_at = :at, fence = :fence WHERE id = :id AND state = 1 AND fence = :was
 
 -- name: rivals
 -- Waiting messages with the same collapse key, older than the new one.
@@ -90,7 +91,7 @@ UPDATE postroom_queue
 -- name: bury
 UPDATE postroom_queue
    SET state = 4, owner = NULL, available_at = NULL, died_at = :now, last_error = :error, group_id = :group_id,
-       attempt = attempt + :counted
+       attempt = attempt + :counted, fence = CASE WHEN fence < 0 THEN 0 ELSE fence END
  WHERE id = :id
 
 -- name: leave_line
@@ -115,7 +116,7 @@ SELECT id, group_id FROM postroom_queue
 -- name: revive
 UPDATE postroom_queue
    SET state = 1, died_at = NULL, attempt = 0, deliveries = 0, expires = NULL, group_id = :group_id, available_at = :at,
-       fence = CASE WHEN fence = 0 THEN 1 ELSE fence END  -- it has had its turn: it is in line whatever its due time was
+       fence = CASE WHEN fence = 0 THEN 1 ELSE fence END  -- it has had its turn: it stays in line
  WHERE id = :id
 
 -- name: forget_expires

@@ -52,8 +52,8 @@ class KeyPrograms:
         if inserted:
             yield Many(
                 "enter",
-                ("id", "box", "state", "available_at", "group_id", "collapse_key", "expires"),
-                [(id_, box.key, rows.SEEN, None, None, None, None)],
+                rows.ENTRY_COLUMNS,
+                [(id_, box.key, rows.SEEN, None, 0, None, None, None)],
             )
         return bool(inserted)
 

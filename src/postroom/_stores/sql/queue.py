@@ -18,6 +18,7 @@ from postroom._stores.sql.lines import LONGEST_LOOK, MOST_HINTS, Doomed, LinePro
 from postroom._stores.sql.statements import Many, Statement
 from postroom.errors import AmbiguousMessageId, refuse
 from postroom.spi import (
+    EARLY,
     Ask,
     Box,
     Claim,
@@ -154,13 +155,14 @@ class QueuePrograms:
         sleeping = yield from self._sleeping(box, list(new.values()))
         yield Many(
             "enter",
-            ("id", "box", "state", "available_at", "group_id", "collapse_key", "expires"),
+            rows.ENTRY_COLUMNS,
             [
                 (
                     id_,
                     box.key,
                     rows.WAITING,
                     self._available_at(draft, now, sleeps=sleeps),
+                    self._first_fence(box, draft, now),
                     line_of(box, draft),
                     draft.collapse_key,
                     self._expires(draft, now),
@@ -191,6 +193,10 @@ class QueuePrograms:
         if due is not None and due > now:
             return due
         return None if sleeps else now
+
+    def _first_fence(self, box: Box, draft: Draft, now: Any) -> int:
+        due = self.engine.time(draft.due)
+        return EARLY if due is not None and due > now and line_of(box, draft) is not None else 0
 
     def _collapse(self, box: Box, id_: int, draft: Draft, *, before: int) -> Program[tuple[int, ...]]:
         if draft.collapse_key is None:
@@ -273,6 +279,7 @@ class QueuePrograms:
             {
                 "id": id_,
                 "available_at": self._available_at(draft, now, sleeps=False),
+                "fence": self._first_fence(box, draft, now),
                 "group_id": line_of(box, draft),
                 "collapse_key": draft.collapse_key,
                 "expires": expires,
@@ -299,17 +306,17 @@ class QueuePrograms:
         return claimed
 
     def _reschedule(self, box: Box, known: Known, due: Any, now: Any) -> Program[None]:
-        at, ahead = known.available_at, due is not None and due > now
-        if known.fence:
+        at, fence, ahead = known.available_at, known.fence or 0, due is not None and due > now
+        if fence > 0:
             # It has been tried: a new due time may add to its backoff, never shorten it.
             if ahead:
                 at = due if at is None else max(at, due)
         elif ahead:
-            at = due
+            at, fence = due, 0 if known.line is None else EARLY
         elif at is not None and at > now:
-            at = now
+            at, fence = now, 0
         if at != known.available_at:
-            yield Statement("offer", {"id": known.id, "at": at, "fence": known.fence})
+            yield Statement("offer", {"id": known.id, "at": at, "fence": fence, "was": known.fence})
             yield from self.promote(box, [known.line])
 
     # -- claim ---------------------------------------------------------------------------------------------------
@@ -347,7 +354,7 @@ class QueuePrograms:
         yield Statement("take", {"ids": ids, "owner": self.engine.token(ask.owner), "until": until})
         ends = self.engine.moment(until)
         return [
-            rows.message_of(self.engine, row, Claim(row[rows.ID], ask.owner, row[rows.FENCE] + 1, ends))
+            rows.message_of(self.engine, row, Claim(row[rows.ID], ask.owner, max(row[rows.FENCE], 0) + 1, ends))
             for row in found
         ]
 

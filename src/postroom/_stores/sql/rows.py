@@ -19,6 +19,8 @@ SEEN, WAITING, CLAIMED, DONE, DEAD = range(5)
 # Positions in the views postroom_work and postroom_entry.
 ID, EXPIRES, DELIVERIES, FENCE, LINE = 0, 12, 19, 22, 27
 
+ENTRY_COLUMNS = ("id", "box", "state", "available_at", "fence", "group_id", "collapse_key", "expires")
+"""Of a row of the queue, as it enters."""
 MESSAGE_COLUMNS = (
     "id",
     "box",

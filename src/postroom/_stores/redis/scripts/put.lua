@@ -22,10 +22,8 @@ local function flush()
   write('HSET', MESSAGES, messages)
   write('HSET', DEDUP, dedup)
   if waiting > 0 then write('ZADD', PENDING, pending) end
-  if #states > 0 then
-    write('HSET', STATES, states)
-    write('ZADD', EXPIRING, expiring)
-  end
+  if #states > 0 then write('HSET', STATES, states) end
+  if #expiring > 0 then write('ZADD', EXPIRING, expiring) end
   if in_line > 0 then
     write('HSET', LINE, line)
     write('ZADD', LINES, lines)
@@ -59,11 +57,12 @@ local function add(message_id, source, body, group, extra)
   dedup[filled + 1], dedup[filled + 2] = message_id, id .. source
   filled = filled + 2
   local expires = extra.expires or (extra.lifetime and now + extra.lifetime)
-  if expires then
+  local is_early = group and due and due > now
+  if expires or is_early then
     local progress = untouched()
-    progress[EXPIRES] = expires
+    progress[EXPIRES], progress[FENCE] = expires or 0, is_early and EARLY or 0
     states[#states + 1], states[#states + 2] = id, pack(progress)
-    expiring[#expiring + 1], expiring[#expiring + 2] = expires, id
+    if expires then expiring[#expiring + 1], expiring[#expiring + 2] = expires, id end
   end
   if due and due > now then
     pending[waiting + 1], pending[waiting + 2] = due, id
@@ -101,16 +100,19 @@ local function supersede(key)
 end
 
 local function reschedule(entry, due)
-  local id, time = entry.id, tonumber(call('ZSCORE', PENDING, entry.id) or nil)
-  if entry.progress[FENCE] ~= 0 then
+  local id, progress, group = entry.id, entry.progress, line_of(entry.id)
+  local time, is_ahead = tonumber(call('ZSCORE', PENDING, id) or nil), due and due > now
+  if progress[FENCE] > 0 then
     -- It has been tried: a new due time may add to its backoff, never shorten it.
-    if due and due > now then offer(id, math.max(time or 0, due)) end
-  elseif due and due > now then
+    if is_ahead then offer(id, math.max(time or 0, due)) end
+  elseif is_ahead then
+    progress[FENCE] = group and EARLY or 0
     offer(id, due)
   elseif time and time > now then
+    progress[FENCE] = 0
     offer(id, now)
   end
-  local group = line_of(id)
+  save(entry)
   if group then promote(group) end
 end
 
@@ -130,8 +132,7 @@ local function replace(entry, new, extra)
   if changed then progress[REVISION] = progress[REVISION] + 1 end
   local under_lease = changed and progress[STATE] == 'c'
   if under_lease then progress[STALE] = 1 end
-  save(entry)
-  if progress[STATE] == 'w' then reschedule(entry, due) end
+  if progress[STATE] == 'w' then reschedule(entry, due) else save(entry) end
   return under_lease
 end
 

@@ -42,6 +42,7 @@ local function bury(entry, reason)
   progress[ERROR] = reason
   if policy.discard then return finish(entry, 'discarded', '', true) end
   progress[STATE], progress[COMPLETED], progress[OWNER] = 'x', now, ''
+  progress[FENCE] = math.max(progress[FENCE], 0)
   save(entry)
   call('ZADD', DLQ, entry.id, entry.id)
   leave(entry, was, policy.block)

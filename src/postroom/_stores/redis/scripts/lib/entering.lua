@@ -59,6 +59,7 @@ local function enter(entry, expires, lifetime)
   local group = policy.fifo and content.group
   progress[STATE] = 'w'
   progress[EXPIRES] = expires or (lifetime and now + lifetime) or 0
+  if group and content.due and content.due > now then progress[FENCE] = EARLY end
   save(entry)
   call('ZREM', SEEN, id)
   if progress[EXPIRES] ~= 0 then call('ZADD', EXPIRING, progress[EXPIRES], id) end

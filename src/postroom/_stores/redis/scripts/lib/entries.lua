@@ -1,5 +1,7 @@
 -- A message: its progress (a record in `states`) and its content (in `messages`).
 local STATE, FENCE, ATTEMPT, DELIVERIES, REVISION, LAST_SEEN = 1, 2, 3, 4, 5, 6
+-- The fence of whoever stands in a line only from a due time on.
+local EARLY = -1
 local EXPIRES, OWNER, STALE, COMPLETED, ENDING, ERROR = 7, 8, 9, 10, 11, 12
 
 local function untouched()

@@ -29,9 +29,9 @@ local function members(group)
   end
 end
 
--- Not yet in line: waiting for its due time, and never claimed so far.
+-- Whether its due time, if it has one ahead, has come.
 local function is_in_line(progress, time)
-  return not (progress[STATE] == 'w' and progress[FENCE] == 0 and time and time > now)
+  return not (progress[FENCE] == EARLY and time and time > now)
 end
 
 local function first_in_line(group)
@@ -99,7 +99,7 @@ end
 local function put_back(entry, time)
   local progress = entry.progress
   local was_claimed = progress[STATE] == 'c'
-  progress[STATE], progress[OWNER] = 'w', ''
+  progress[STATE], progress[OWNER], progress[FENCE] = 'w', '', math.max(progress[FENCE], 0)
   if was_claimed then
     call('ZREM', CAPTURED, entry.id)
     if progress[EXPIRES] ~= 0 then call('ZADD', EXPIRING, progress[EXPIRES], entry.id) end

@@ -74,7 +74,7 @@ WITH given AS MATERIALIZED (
         ON CONFLICT (box, message_id, source, retired) DO NOTHING
     RETURNING id
 ), entered AS (
-    INSERT INTO postroom_queue (id, box, state, available_at, group_id, collapse_key, expires)
+    INSERT INTO postroom_queue (id, box, state, available_at, fence, group_id, collapse_key, expires)
     -- Of several new ones in a line, the first wakes the others; who has a due time wakes by itself. Whether somebody
     -- stands ahead is not asked: to rely on that, it would have to be locked. The first claim finds out.
     SELECT g.id, :box, 1,
@@ -82,7 +82,7 @@ WITH given AS MATERIALIZED (
                 WHEN g.line IS NULL OR g.due IS NOT NULL THEN :now
                 WHEN row_number() OVER (PARTITION BY g.line, g.due IS NULL ORDER BY g.place) = 1 THEN :now
            END,
-           g.line, g.collapse_key, g.expires_at
+           CASE WHEN g.due > :now AND g.line IS NOT NULL THEN -1 ELSE 0 END, g.line, g.collapse_key, g.expires_at
       FROM new n JOIN given g ON g.id = n.id
 )
 SELECT g.id, n.id IS NOT NULL, (SELECT pg_notify(:channel, :box) WHERE :tells::boolean AND EXISTS (SELECT FROM new))
@@ -108,9 +108,9 @@ ON CONFLICT (box, message_id, source, retired) DO NOTHING
 RETURNING id
 
 -- name: enter
-INSERT INTO postroom_queue (id, box, state, available_at, group_id, collapse_key, expires)
-SELECT * FROM unnest(:id::bigint[], :box::text[], :state::smallint[], :available_at::timestamptz[], :group_id::text[],
-                     :collapse_key::text[], :expires::timestamptz[])
+INSERT INTO postroom_queue (id, box, state, available_at, fence, group_id, collapse_key, expires)
+SELECT * FROM unnest(:id::bigint[], :box::text[], :state::smallint[], :available_at::timestamptz[], :fence::bigint[],
+                     :group_id::text[], :collapse_key::text[], :expires::timestamptz[])
 RETURNING id
 
 -- name: lock_collapse_keys
@@ -322,7 +322,7 @@ SELECT g.group_id, holder.id, coalesce(l.id, 0), coalesce(l.state, 0)::integer, 
                CASE WHEN :topical::boolean THEN (SELECT topic FROM postroom_message m WHERE m.id = q.id) END AS topic
           FROM postroom_queue q
          WHERE q.box = :box AND q.group_id = g.group_id
-           AND NOT (q.state = 1 AND q.fence = 0 AND q.available_at IS NOT NULL AND q.available_at > :now)
+           AND NOT (q.fence < 0 AND q.available_at > :now)
          ORDER BY q.id
          LIMIT :limit) l ON holder.id IS NULL
  WHERE lock.is_mine
@@ -344,7 +344,7 @@ WITH locked AS MATERIALIZED (
            first_value(l.nth = 1 AND NOT EXISTS (
                 SELECT FROM postroom_queue q
                  WHERE q.box = :box AND q.group_id = l.group_id AND q.id < l.id
-                   AND NOT (q.state = 1 AND q.fence = 0 AND q.available_at IS NOT NULL AND q.available_at > :now)
+                   AND NOT (q.fence < 0 AND q.available_at > :now)
            )) OVER line AS is_front,
            first_value((
                 SELECT max(q.available_at) FROM postroom_queue q
@@ -354,7 +354,8 @@ WITH locked AS MATERIALIZED (
     WINDOW line AS (PARTITION BY l.group_id, l.nth IS NULL ORDER BY l.nth)
 ), taken AS (
     UPDATE postroom_queue q
-       SET state = 2, owner = :owner, fence = q.fence + 1, deliveries = q.deliveries + 1, available_at = :until, stale = 0
+       SET state = 2, owner = :owner, fence = greatest(q.fence, 0) + 1, deliveries = q.deliveries + 1,
+           available_at = :until, stale = 0
       FROM judged j
      WHERE q.id = j.id
        AND (j.nth IS NULL OR j.in_order AND j.is_front AND (j.held_until IS NULL OR j.held_until <= :now))
@@ -383,7 +384,7 @@ WITH sleepers AS MATERIALIZED (
       JOIN postroom_queue ahead ON ahead.id = s.ahead AND ahead.group_id = q.group_id
      WHERE q.state IN (1, 2) AND q.available_at <= :now
        AND (ahead.state = 4 OR ahead.available_at IS NOT NULL
-                               AND NOT (ahead.state = 1 AND ahead.fence = 0 AND ahead.available_at > :now))
+                               AND NOT (ahead.fence < 0 AND ahead.available_at > :now))
        FOR NO KEY UPDATE OF q, ahead SKIP LOCKED
 ), spent AS MATERIALIZED (
     SELECT n.id
@@ -391,7 +392,7 @@ WITH sleepers AS MATERIALIZED (
       JOIN postroom_nudge n ON n.id = s.id
       JOIN postroom_queue ahead ON ahead.id = s.ahead AND ahead.group_id = n.group_id
      WHERE ahead.state = 4 OR ahead.available_at IS NOT NULL
-                              AND NOT (ahead.state = 1 AND ahead.fence = 0 AND ahead.available_at > :now)
+                              AND NOT (ahead.fence < 0 AND ahead.available_at > :now)
        FOR NO KEY UPDATE OF ahead SKIP LOCKED
 ), nudges AS (
     DELETE FROM postroom_nudge n
@@ -400,7 +401,7 @@ WITH sleepers AS MATERIALIZED (
             SELECT s.id FROM unnest(:id::bigint[], :ahead::bigint[]) AS s (id, ahead) WHERE s.ahead = 0) AS s
      WHERE n.id = s.id
 )
-UPDATE postroom_queue q SET state = 1, owner = NULL, available_at = NULL
+UPDATE postroom_queue q SET state = 1, owner = NULL, available_at = NULL, fence = greatest(q.fence, 0)
   FROM sleepers s
  WHERE q.id = s.id
 
@@ -464,7 +465,7 @@ UPDATE postroom_queue q
 -- name: bury
 UPDATE postroom_queue q
    SET state = 4, owner = NULL, available_at = NULL, died_at = :now, last_error = b.error, group_id = b.group_id,
-       attempt = q.attempt + b.counted
+       attempt = q.attempt + b.counted, fence = greatest(q.fence, 0)
   FROM unnest(:id::bigint[], :error::text[], :group_id::text[], :counted::integer[]) AS b (id, error, group_id, counted)
  WHERE q.id = b.id
 
@@ -510,7 +511,7 @@ WITH first AS MATERIALIZED (
       CROSS JOIN LATERAL (
             SELECT q.id, q.state, q.available_at FROM postroom_queue q
              WHERE q.box = :box AND q.group_id = g.group_id
-               AND NOT (q.state = 1 AND q.fence = 0 AND q.available_at IS NOT NULL AND q.available_at > :now)
+               AND NOT (q.fence < 0 AND q.available_at > :now)
              ORDER BY q.id
              LIMIT 1) f
 ), front AS MATERIALIZED (
@@ -519,7 +520,7 @@ WITH first AS MATERIALIZED (
       CROSS JOIN LATERAL (
             SELECT q.id FROM postroom_queue q
              WHERE q.box = :box AND q.group_id = first.group_id
-               AND NOT (q.state = 1 AND q.fence = 0 AND q.available_at IS NOT NULL AND q.available_at > :now)
+               AND NOT (q.fence < 0 AND q.available_at > :now)
              ORDER BY q.id
              LIMIT 1
                FOR NO KEY UPDATE SKIP LOCKED) f

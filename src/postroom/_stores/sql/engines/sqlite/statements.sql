@@ -62,14 +62,14 @@ SELECT w.*
 
 -- name: take
 UPDATE postroom_queue
-   SET state = 2, owner = :owner, fence = fence + 1, deliveries = deliveries + 1, available_at = :until, stale = 0
+   SET state = 2, owner = :owner, fence = max(fence, 0) + 1, deliveries = deliveries + 1, available_at = :until, stale = 0
  WHERE id IN (SELECT value FROM json_each(:ids))
 
 -- name: standing_groups
 -- Groups that have somebody in line.
 SELECT DISTINCT q.group_id FROM json_each(:groups) g
   CROSS JOIN postroom_queue q ON q.box = :box AND q.group_id = g.value
- WHERE NOT (q.state = 1 AND q.fence = 0 AND q.available_at IS NOT NULL AND q.available_at > :now)
+ WHERE NOT (q.fence < 0 AND q.available_at > :now)
 
 -- name: hints
 -- Rows of a FIFO box whose time has come.
@@ -100,7 +100,7 @@ SELECT g.value, NULL, q.id, q.state, q.available_at, q.fence, q.expires, q.deliv
   CROSS JOIN postroom_queue q ON q.id IN (
         SELECT l.id FROM postroom_queue l
          WHERE l.box = :box AND l.group_id = g.value
-           AND NOT (l.state = 1 AND l.fence = 0 AND l.available_at IS NOT NULL AND l.available_at > :now)
+           AND NOT (l.fence < 0 AND l.available_at > :now)
          ORDER BY l.id LIMIT :limit)
   CROSS JOIN postroom_message m ON m.id = q.id
  WHERE NOT EXISTS (SELECT 1 FROM postroom_queue h INDEXED BY postroom_queue_held
@@ -122,7 +122,8 @@ SELECT w.* FROM json_each(:ids) i CROSS JOIN postroom_work w ON w.id = i.value O
 
 -- name: sleep
 -- Not its turn: it waits until whoever stands ahead moves on.
-UPDATE postroom_queue SET state = 1, owner = NULL, available_at = NULL WHERE id = :id AND state IN (1, 2)
+UPDATE postroom_queue SET state = 1, owner = NULL, available_at = NULL, fence = max(fence, 0)
+ WHERE id = :id AND state IN (1, 2)
 
 -- name: end_batch
 -- What is not a success ends the batch of its group: whoever stands behind is given back uncounted. Without statistics
@@ -135,7 +136,7 @@ UPDATE postroom_queue INDEXED BY postroom_queue_held SET state = 1, owner = NULL
 UPDATE postroom_queue SET available_at = :now
  WHERE id IN (SELECT (SELECT q.id FROM postroom_queue q
                        WHERE q.box = :box AND q.group_id = g.value
-                         AND NOT (q.state = 1 AND q.fence = 0 AND q.available_at IS NOT NULL AND q.available_at > :now)
+                         AND NOT (q.fence < 0 AND q.available_at > :now)
                        ORDER BY q.id
                        LIMIT 1)
                 FROM json_each(:groups) g)

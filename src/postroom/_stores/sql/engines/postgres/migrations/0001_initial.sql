@@ -43,7 +43,7 @@ CREATE TABLE postroom_queue (
     expires       timestamptz,
     died_at       timestamptz,
     owner         uuid,
-    fence         bigint   NOT NULL DEFAULT 0,
+    fence         bigint   NOT NULL DEFAULT 0,        -- claims so far; -1: stands in its line only from its due time on
     attempt       integer  NOT NULL DEFAULT 0,
     deliveries    integer  NOT NULL DEFAULT 0,
     state         smallint NOT NULL,                  -- 0 seen, 1 waiting, 2 claimed, 4 dead

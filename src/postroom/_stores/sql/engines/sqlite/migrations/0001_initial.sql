@@ -44,7 +44,7 @@ CREATE TABLE postroom_queue (
     state         INTEGER NOT NULL,              -- 0 seen, 1 waiting, 2 claimed, 4 dead
     available_at  INTEGER,                       -- waiting: claimable from then (NULL: behind its group); claimed: lease end
     owner         TEXT,
-    fence         INTEGER NOT NULL DEFAULT 0,
+    fence         INTEGER NOT NULL DEFAULT 0,    -- claims so far; -1: stands in its line only from its due time on
     attempt       INTEGER NOT NULL DEFAULT 0,
     deliveries    INTEGER NOT NULL DEFAULT 0,
     group_id      TEXT,                          -- the FIFO line in which it stands
