@@ -76,13 +76,13 @@ class QueuePrograms:
         """`joined`: in the caller's transaction, which may last, so that no lock must be taken that others need."""
         receipts: list[Receipt] = []
         for batch in _batches_of_distinct_keys(drafts):
-            receipts += yield from self._put_batch(box, batch, joined=joined)
+            receipts += yield from self._put_batch(box, batch, joined=joined, alone=len(drafts) == 1)
         return receipts
 
-    def _put_batch(self, box: Box, drafts: Sequence[Draft], *, joined: bool) -> Program[list[Receipt]]:
+    def _put_batch(self, box: Box, drafts: Sequence[Draft], *, joined: bool, alone: bool) -> Program[list[Receipt]]:
         if keys := sorted({draft.collapse_key for draft in drafts if draft.collapse_key is not None}):
             yield from self._lock_collapse_keys(box, keys)
-        arrivals = yield from self._arrive(box, drafts, joined=joined)
+        arrivals = yield from self._arrive(box, drafts, joined=joined, alone=alone)
         known = [draft.key for draft, (_, is_new) in zip(drafts, arrivals, strict=True) if not is_new]
         yield from self.lock_keys(box, known, in_passing=joined)
         receipts: list[Receipt] = []
@@ -105,8 +105,13 @@ class QueuePrograms:
         """Where writers work side by side, those that meet the same known keys do it one after the other."""
         yield from ()
 
-    def _arrive(self, box: Box, drafts: Sequence[Draft], *, joined: bool) -> Program[list[tuple[int, bool]]]:
-        """Write what is new and let it enter the queue: for each draft an id, and whether it is the new message's."""
+    def _arrive(
+        self, box: Box, drafts: Sequence[Draft], *, joined: bool, alone: bool
+    ) -> Program[list[tuple[int, bool]]]:
+        """Write what is new and let it enter the queue: for each draft an id, and whether it is the new message's.
+
+        `alone`: this is all that is put.
+        """
         [(last,)] = yield Statement("reserve", {"count": len(drafts)})
         now = yield from self.moment()
         first = last - len(drafts) + 1

@@ -56,7 +56,9 @@ class PostgresQueue(QueuePrograms):
         yield from ()
         return set()
 
-    def _arrive(self, box: Box, drafts: Sequence[Draft], *, joined: bool) -> Program[list[tuple[int, bool]]]:
+    def _arrive(
+        self, box: Box, drafts: Sequence[Draft], *, joined: bool, alone: bool
+    ) -> Program[list[tuple[int, bool]]]:
         content = self.engine.content
         columns: dict[str, Any] = {
             "box": box.key,
@@ -70,7 +72,7 @@ class PostgresQueue(QueuePrograms):
         }
         if not any(map(rows.has_options, drafts)):
             # One message is a transaction by itself: nothing that follows is needed to make it whole.
-            return _arrivals((yield Statement("arrive_plain", columns, alone=len(drafts) == 1)))
+            return _arrivals((yield Statement("arrive_plain", columns, alone=alone)))
         options: dict[str, list[Any]] = {
             "headers": [json.dumps(draft.headers) if draft.headers else None for draft in drafts],
             "correlation_id": [draft.correlation_id for draft in drafts],
@@ -85,7 +87,7 @@ class PostgresQueue(QueuePrograms):
             "line": [line_of(box, draft) for draft in drafts],
         }
         columns |= {name: _unless_empty(values) for name, values in options.items()}
-        alone = len(drafts) == 1 and drafts[0].collapse_key is None
+        alone = alone and drafts[0].collapse_key is None
         return _arrivals((yield Statement("arrive", columns, alone=alone)))
 
     def replay(self, box: Box, which: Filter) -> Program[list[Key]]:
