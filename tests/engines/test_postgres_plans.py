@@ -22,7 +22,7 @@ HOT = {
     "turn": ["postroom_queue_ready", "postroom_queue_pkey", "postroom_message_pkey"],
     "hints": ["postroom_queue_ready"],
     "lines": ["postroom_queue_line", "postroom_queue_held"],
-    "take": ["postroom_queue_pkey", "postroom_queue_line", "postroom_queue_held", "postroom_message_pkey"],
+    "take": ["postroom_queue_pkey", "postroom_queue_held", "postroom_message_pkey"],
     "sleep": ["postroom_queue_pkey"],
     "promote": ["postroom_queue_line"],
     "end_batch": ["postroom_queue_held"],

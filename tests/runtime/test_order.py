@@ -120,3 +120,24 @@ async def test_without_transactions_too(open_room: OpenRoom, events: Events, bat
     claimed = await work_off(rooms, events, 800)
     assert lines == {str(group): list(range(40)) for group in range(20)}
     assert min(claimed) > 0
+
+
+async def test_a_failure_ends_its_own_group_only(open_room: OpenRoom) -> None:
+    room = await open_room()
+    box = box_of(room, concurrency=1)
+    handled: list[str] = []
+
+    async def handle(message: Message[int]) -> Outcome | None:
+        first = message.message_id not in handled
+        handled.append(message.message_id)
+        return Outcome.FAILED if message.message_id == "1-1" and first else None
+
+    box.handler("t")(handle)
+    await box.enqueue_many(messages(3, 3))
+    async with asyncio.timeout(60):
+        while (await box.counts())[State.DONE] < 9:
+            await room.drain()
+    assert handled[:6] == ["0-0", "0-1", "0-2", "1-0", "1-1", "2-0"], "who follows a failure was not tried, others were"
+    assert handled[6:] == ["2-1", "2-2", "1-1", "1-2"]
+    attempts = {message.message_id: message.attempt for message in await box.find()}
+    assert attempts == {**dict.fromkeys(attempts, 0), "1-1": 1}

@@ -13,13 +13,15 @@ from postroom._kernel.message import Message
 
 
 class Piece(NamedTuple):
-    """Messages that one handler gets together, as a batch; or one after the other, if it takes one."""
+    """Messages that one handler gets together, as a batch; or one after the other, if it takes one.
+
+    For a plain handler a piece may have several groups, each in a row."""
 
     handler: Handler | None
     """None where nobody handles their topic."""
     messages: list[Message[Any]]
     ordered: bool
-    """They are one group's: the first that does not succeed ends the piece, and the line."""
+    """The first of a group that does not succeed ends it: what follows of the group is given back."""
 
 
 SHARES = 4
@@ -30,29 +32,34 @@ Line = deque[Piece]
 
 
 def plan(messages: list[Message[Any]], handlers: Handlers, *, fifo: bool, concurrency: int = 1) -> Iterator[Line]:
-    """Lines that may be done at the same time: one for each group, and one for each piece of what has no group.
+    """Lines that may be done at the same time: pieces of whole groups, or of what has no group.
 
-    Of what has no group, a piece is as small as `concurrency` workers need to share the work evenly.
+    For a plain handler, a piece is as small as `concurrency` workers need to share the work evenly.
     """
+    shares = SHARES * concurrency
     groups: dict[str | None, list[Message[Any]]] = {}
+    in_rows: dict[str, list[Message[Any]]] = {}
     if fifo:
         for message in messages:
             groups.setdefault(message.group, []).append(message)
         messages = groups.pop(None, [])
     for members in groups.values():
-        if len(members) == 1 and _is_plain(handlers.get(members[0].topic)):
-            messages.append(members[0])  # it has nobody behind it here: as good as one without a group
-            continue
         # Neighbours of one topic: a batch must not overtake another topic of its group.
-        runs = ((handlers.get(topic), list(run)) for topic, run in groupby(members, attrgetter("topic")))
+        runs = [(handlers.get(topic), list(run)) for topic, run in groupby(members, _topic)]
+        if len(runs) == 1 and _is_plain(runs[0][0]):
+            in_rows.setdefault(members[0].topic, []).extend(members)
+            continue
         pieces = ((handler, chunk) for handler, run in runs for chunk in _chunks(run, handler, len(run)))
         yield deque(Piece(handler, chunk, ordered=True) for handler, chunk in pieces)
+    for topic, rows in in_rows.items():
+        for chunk in _chunks_of_groups(rows, len(rows) // shares):
+            yield deque([Piece(handlers.get(topic), chunk, ordered=True)])
     by_topic: dict[str, list[Message[Any]]] = {}
     for message in messages:
         by_topic.setdefault(message.topic, []).append(message)
     for topic, same in by_topic.items():
         handler = handlers.get(topic)
-        for chunk in _chunks(same, handler, len(same) // (SHARES * concurrency)):
+        for chunk in _chunks(same, handler, len(same) // shares):
             yield deque([Piece(handler, chunk, ordered=False)])
 
 
@@ -60,6 +67,19 @@ def _chunks(messages: list[Message[Any]], handler: Handler | None, most: int = 1
     size = max(most, 1) if _is_plain(handler) else (handler.batch if handler else None) or 1
     for start in range(0, len(messages), size):
         yield messages[start : start + size]
+
+
+def _chunks_of_groups(messages: list[Message[Any]], least: int) -> Iterator[list[Message[Any]]]:
+    chunk: list[Message[Any]] = []
+    for message in messages:
+        if len(chunk) >= least and chunk and chunk[-1].group != message.group:
+            yield chunk
+            chunk = []
+        chunk.append(message)
+    yield chunk
+
+
+_topic = attrgetter("topic")
 
 
 def _is_plain(handler: Handler | None) -> bool:

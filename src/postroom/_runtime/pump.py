@@ -6,7 +6,7 @@ import asyncio
 import logging
 import math
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from heapq import heappop, heappush
 from itertools import chain
@@ -311,24 +311,24 @@ class Pump:
 
     async def _do(self, piece: Piece) -> bool:
         """Answers whether every message succeeded."""
-        messages = [message for message in piece.messages if not message.lease_lost]
-        if len(messages) < len(piece.messages):
-            self._drop(message for message in piece.messages if message.lease_lost)
-            if piece.ordered:
-                self._give_back(messages)
-                return False
-            piece = piece._replace(messages=messages)
-        if not messages:
-            return True
         handler = piece.handler
-        ids = [message.id for message in messages]
+        one_by_one = handler is not None and handler.is_plain
+        if not one_by_one and any(message.lease_lost for message in piece.messages):
+            self._drop(message for message in piece.messages if message.lease_lost)
+            piece = piece._replace(messages=[message for message in piece.messages if not message.lease_lost])
+            if piece.ordered:
+                self._give_back(piece.messages)
+                return False
+            if not piece.messages:
+                return True
+        ids = [message.id for message in piece.messages]
         self._handling.update(ids)
         self._busy[handler] += 1
         try:
             if handler is not None and handler.transactional:
                 return await self._do_in_transaction(piece)
-            if handler is not None and handler.is_plain:
-                return await self._do_each(handler, messages, ordered=piece.ordered)
+            if handler is not None and one_by_one:
+                return await self._do_each(handler, piece.messages, ordered=piece.ordered)
             return self._settle(piece, await self._executor.run(piece))
         finally:
             self._busy[handler] -= 1
@@ -337,14 +337,17 @@ class Pump:
                 self._work_is_here.set()  # some may have waited for this
 
     async def _do_each(self, handler: Handler, messages: list[Message[Any]], *, ordered: bool) -> bool:
-        """One after the other; each outcome is handed in at once. In a line, what follows a failure is given back."""
+        """One after the other; each outcome is handed in at once. In a group, what follows a failure is given back."""
         loop = asyncio.get_running_loop()
         began = loop.time()
+        ended: str | None = None
         for index, message in enumerate(messages):
-            well = False
+            if ended is not None and message.group == ended:
+                continue
             if self._stopping:
                 self._give_back(messages[index:])
                 return False
+            well = False
             outcome = None if message.lease_lost else await self._executor.run_one(handler, message)
             if outcome is None or message.lease.lost:  # type: ignore[union-attr]
                 self._drop([message])
@@ -355,12 +358,12 @@ class Pump:
             else:
                 self._hand_in(self._settlement(message, outcome))
             if ordered and not well:
-                self._give_back(messages[index + 1 :])
-                return False
+                ended = message.group
+                self._give_back(_behind(messages, index))
             if loop.time() - began > SLICE:
                 await asyncio.sleep(0)
                 began = loop.time()
-        return True
+        return ended is None
 
     def _settle(self, piece: Piece, outcomes: list[Outcome]) -> bool:
         well = True
@@ -499,6 +502,14 @@ class Pump:
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
+
+
+def _behind(messages: list[Message[Any]], index: int) -> Iterator[Message[Any]]:
+    """Who follows one in the row of its group."""
+    for message in messages[index + 1 :]:
+        if message.group != messages[index].group:
+            return
+        yield message
 
 
 def _why(error: Exception) -> str:

@@ -51,6 +51,8 @@ class Member(NamedTuple):
     expires: Any
     deliveries: int
     topic: str
+    was_held: int = 1
+    """Whether, of a group without a holder, somebody may have claims that are worth nothing any more."""
 
     @property
     def state(self) -> State:
@@ -82,8 +84,8 @@ class Picked(NamedTuple):
 
     free: list[int]
     """Ids that stand in no line."""
-    fronts: dict[str, list[int]]
-    """Groups → ids from the front of their lines."""
+    fronts: dict[str, list[Member]]
+    """Groups → who stands at the front of their lines."""
     asleep: list[tuple[int, int]]
     """Hints that must wait, each with the id of somebody ahead, who will wake them."""
     unread: set[int]
@@ -137,7 +139,7 @@ class Look:
                 self._held[group] = line[0].holder
             elif doomed := self._take(group, line):
                 return doomed
-        taken = self._picked.fronts.get(group, ())
+        taken = [member.id for member in self._picked.fronts.get(group, ())]
         ahead = self._held.get(group, lines[group][0].id if group in lines else hint.id)
         if hint.id not in taken and ahead != hint.id:
             self._picked.asleep.append((hint.id, ahead))
@@ -149,7 +151,7 @@ class Look:
             if cause := self._cause(member):
                 return Doomed(member.id, group, cause)
         if front:
-            self._picked.fronts[group] = [member.id for member in front]
+            self._picked.fronts[group] = front
             self._held[group] = front[-1].id
             self._room -= len(front)
         return None

@@ -368,7 +368,7 @@ class QueuePrograms:
         taken: list[StoredMessage] = []
         held: dict[str, int] = {}
         seen: list[int] = []
-        look = min(ask.limit, MOST_HINTS)
+        look = self._first_look(box, ask)
         while len(taken) < ask.limit and len(seen) < MOST_HINTS:
             room = ask.limit - len(taken)
             hints = yield from self.lines.hints(box, ask, look, seen)
@@ -388,15 +388,23 @@ class QueuePrograms:
             seen += [hint.id for hint in hints if hint.id not in picked.unread]
             yield from self.lines.let_sleep(picked.asleep)
             look = max(look, min(2 * look, LONGEST_LOOK))
+        self._has_looked(box, sum(message.group is None for message in taken) + len(held))
         return taken, []
+
+    def _first_look(self, box: Box, ask: Ask) -> int:
+        """How many hints to look at together, to begin with."""
+        return min(ask.limit, MOST_HINTS)
+
+    def _has_looked(self, box: Box, useful: int) -> None:
+        """After a claim, in which so many hints were of use."""
 
     def _take_picked(self, box: Box, ask: Ask, picked: Picked, now: Any) -> Program[list[StoredMessage]]:
         """Take what was picked. Who held a group before has lost all of it, not only what is taken now."""
-        ids = [*picked.free, *(id_ for front in picked.fronts.values() for id_ in front)]
+        ids = [*picked.free, *(member.id for front in picked.fronts.values() for member in front)]
         if not ids:
             return []
         found = yield Statement("listed", {"ids": self.engine.array(ids)})
-        ends = [(box.key, group, front[-1]) for group, front in sorted(picked.fronts.items())]
+        ends = [(box.key, group, front[-1].id) for group, front in sorted(picked.fronts.items())]
         yield Many("end_batch", ("box", "group_id", "id"), ends)
         return (yield from self._take_rows(ask, found, now))
 

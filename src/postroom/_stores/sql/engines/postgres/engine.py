@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from postroom._stores.sql.engines.postgres.arrays import array_text
 from postroom._stores.sql.engines.postgres.queue import PostgresQueue
 from postroom._stores.sql.statements import DEFAULT_PREFIX, OUR_NAME, load, load_migrations
 from postroom.errors import ArgumentTypeError, ArgumentValueError
@@ -66,7 +67,7 @@ class PostgresEngine:
         return stored if format_ == "bytes" else stored.decode()
 
     def claims(self, fences: Mapping[int, int]) -> dict[str, Any]:
-        return {"ids": list(fences), "fences": list(fences.values())}
+        return {"ids": array_text(fences), "fences": array_text(fences.values())}
 
     def token(self, owner: UUID) -> UUID:
         return owner

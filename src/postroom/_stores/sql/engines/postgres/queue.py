@@ -9,9 +9,10 @@ from typing import Any
 from postroom._kernel.policy import DELIVERY_LIMIT, EXPIRED
 from postroom._kernel.program import Program
 from postroom._stores.sql import rows
+from postroom._stores.sql.engines.postgres.arrays import NO, NULL, YES, array_text
 from postroom._stores.sql.engines.postgres.frontier import Frontier
 from postroom._stores.sql.engines.postgres.wakeups import Wakeups
-from postroom._stores.sql.lines import Doomed, Picked
+from postroom._stores.sql.lines import MOST_HINTS, Doomed, Picked
 from postroom._stores.sql.queue import Indexed, QueuePrograms, batches_of_one_owner, line_of
 from postroom._stores.sql.statements import Statement
 from postroom.spi import Ask, Box, Claim, Draft, Filter, Key, Settlement, StoredMessage
@@ -30,6 +31,8 @@ class PostgresQueue(QueuePrograms):
         self._channel = channel
         self._wakeups = Wakeups(on=notifies)
         self._frontier = Frontier(trusted=trusts_frontier)
+        self._spread: dict[str, int] = {}
+        """Box → of how many groups its last claim was."""
 
     # -- put -----------------------------------------------------------------------------------------------------
 
@@ -132,16 +135,34 @@ class PostgresQueue(QueuePrograms):
         locked = yield Statement("lock_doomed", {"ids": doomed, "most": box.delivery.max_deliveries})
         return messages, [Doomed(id_, None, EXPIRED if is_old else DELIVERY_LIMIT) for id_, is_old in locked]
 
+    def _first_look(self, box: Box, ask: Ask) -> int:
+        """Groups that are hinted at are locked, and others pass them by: not many more than the last claim could use."""
+        expected = self._spread.get(box.key, ask.limit // 10)
+        return min(expected + expected // 4 + 1, ask.limit, MOST_HINTS)
+
+    def _has_looked(self, box: Box, useful: int) -> None:
+        if useful:
+            self._spread[box.key] = useful
+
     def _take_picked(self, box: Box, ask: Ask, picked: Picked, now: Any) -> Program[list[StoredMessage]]:
         ids: list[int] = list(picked.free)
-        nths: list[int | None] = [None] * len(ids)
+        nths: list[int | str] = [NULL] * len(ids)
+        held = [NO] * len(ids)
         for front in picked.fronts.values():
-            ids += front
+            ids += [member.id for member in front]
             nths += range(1, len(front) + 1)
+            held += [YES if front[0].was_held else NO] * len(front)
         if not ids:
             return []
         until = now + ask.lease
-        taken = {"box": box.key, "ids": ids, "nths": nths, "owner": ask.owner, "until": until}
+        taken = {
+            "box": box.key,
+            "ids": array_text(ids),
+            "nths": array_text(nths),
+            "held": array_text(held),
+            "owner": ask.owner,
+            "until": until,
+        }
         found = yield Statement("take", taken)
         return rows.claimed(self.engine, found, ask.owner, until)
 

@@ -1,7 +1,8 @@
 -- PostgreSQL's own statements. Each says why it differs.
 --
--- Lists come as arrays, columns of rows as one array each. Writers work side by side here: whatever decides by what it
--- has read locks it, several rows in id order, and a claim never waits for a lock. `:now` is the statement's own moment.
+-- Lists come as arrays, or as the text of one (see arrays.py), columns of rows as one array each. Writers work side by side
+-- here: whatever decides by what it has read locks it, several rows in id order, and a claim never waits for a lock. `:now`
+-- is the statement's own moment.
 
 -- name: has_schema
 SELECT 1 WHERE to_regclass('postroom_schema') IS NOT NULL
@@ -241,7 +242,7 @@ UNION ALL
 -- what was settled.
 WITH gone AS (
     DELETE FROM postroom_queue q
-     USING unnest(:ids::bigint[], :fences::bigint[]) AS c (id, fence)
+     USING unnest(:ids::text::bigint[], :fences::text::bigint[]) AS c (id, fence)
      WHERE q.id = c.id AND q.fence = c.fence AND q.box = :box AND q.owner = :owner AND q.state = 2
     RETURNING q.id, q.owner, q.attempt, q.deliveries, q.last_error
 ), kept AS (
@@ -253,7 +254,7 @@ WITH gone AS (
       FROM postroom_queue q
      WHERE (q.box, q.available_at) >= (:box, coalesce(:since, '-infinity'::timestamptz))
        AND (q.box, q.available_at) <= (:box, :now) AND q.available_at IS NOT NULL
-       AND NOT (q.state = 2 AND q.owner = :owner AND q.id = ANY (:ids::bigint[]))  -- just settled, if late
+       AND NOT (q.state = 2 AND q.owner = :owner AND q.id = ANY (:ids::text::bigint[]))  -- just settled, if late
        AND (:topics::text[] IS NULL OR (SELECT topic FROM postroom_message m WHERE m.id = q.id) = ANY (:topics))
      ORDER BY q.box, q.available_at, q.id
      LIMIT :limit
@@ -286,85 +287,86 @@ SELECT id, coalesce(expires <= :now, false) FROM postroom_queue
    FOR UPDATE SKIP LOCKED
 
 -- name: hints
--- Rows of a FIFO box whose time has come, and lines that were nudged. Nothing is locked yet: a claim must not keep others
--- from what it does not take.
-(SELECT n.id, n.group_id, NULL::timestamptz, 0, :now, (current_setting('transaction_isolation') = 'read committed')::integer
-   FROM postroom_nudge n
-  WHERE n.box = :box AND n.id <> ALL (:seen::bigint[])
-  ORDER BY n.id
-  LIMIT :limit)
-UNION ALL
-(SELECT q.id, q.group_id, q.expires, q.deliveries, :now,
-        (current_setting('transaction_isolation') = 'read committed')::integer
-   FROM postroom_queue q
-  WHERE (q.box, q.available_at) >= (:box, '-infinity'::timestamptz) AND (q.box, q.available_at) <= (:box, :now)
-    AND q.available_at IS NOT NULL AND q.id <> ALL (:seen::bigint[])
-    AND (:topics::text[] IS NULL OR (SELECT topic FROM postroom_message m WHERE m.id = q.id) = ANY (:topics))
-  ORDER BY q.box, q.available_at, q.id
-  LIMIT :limit)
+-- Rows of a FIFO box whose time has come, and lines that were nudged. No row is locked yet: a claim must not keep others
+-- from what it does not take. But their groups are: from here on no other claim comes to them, and what the next statement
+-- reads of them is what is now. Those that another claim is at are passed by, up to a point, which also keeps the planner
+-- from asking for locks of what is not wanted.
+SELECT h.id, h.group_id, h.expires, h.deliveries, :now,
+       (current_setting('transaction_isolation') = 'read committed')::integer
+  FROM ((SELECT n.id, n.group_id, NULL::timestamptz AS expires, 0 AS deliveries
+           FROM postroom_nudge n
+          WHERE n.box = :box AND n.id <> ALL (:seen::bigint[])
+          ORDER BY n.id
+          LIMIT :limit + 1000)
+        UNION ALL
+        (SELECT q.id, q.group_id, q.expires, q.deliveries
+           FROM postroom_queue q
+          WHERE (q.box, q.available_at) >= (:box, '-infinity'::timestamptz) AND (q.box, q.available_at) <= (:box, :now)
+            AND q.available_at IS NOT NULL AND q.id <> ALL (:seen::bigint[])
+            AND (:topics::text[] IS NULL OR (SELECT topic FROM postroom_message m WHERE m.id = q.id) = ANY (:topics))
+          ORDER BY q.box, q.available_at, q.id
+          LIMIT :limit + 1000)) h
+ WHERE h.group_id IS NULL
+    OR pg_try_advisory_xact_lock(hashtextextended('postroom_queue line ' || :box || ' ' || h.group_id, 0))
+ LIMIT :limit
 
 -- name: lines
--- Groups from their fronts, in the order given; of a group that is held, only who holds it. A group is locked when it is
--- read, so that no other claim comes to it, whatever rows of it that one sees; and it ends when there is enough. A line in
--- which nobody stands has one row, whose id is 0.
+-- Groups from their fronts, in the order given; of a group that is held, only who holds it. It ends when there is enough.
+-- A line in which nobody stands has one row, whose id is 0. The last column tells whether somebody has claimed of it, and
+-- has lost it, if nobody holds it: then not only what is taken now must be ended.
 SELECT g.group_id, holder.id, coalesce(l.id, 0), coalesce(l.state, 0)::integer, l.available_at, coalesce(l.fence, 0),
-       l.expires, coalesce(l.deliveries, 0), coalesce(l.topic, '')
+       l.expires, coalesce(l.deliveries, 0), coalesce(l.topic, ''), claimed.id IS NOT NULL
   FROM unnest(:groups::text[]) AS g (group_id)
-  CROSS JOIN LATERAL (
-        SELECT pg_try_advisory_xact_lock(hashtextextended('postroom_queue line ' || :box || ' ' || g.group_id, 0))
-               AS is_mine) lock
   LEFT JOIN LATERAL (
         SELECT q.id FROM postroom_queue q
-         WHERE q.box = :box AND q.group_id = g.group_id AND q.state = 2 AND q.available_at > :now
+         WHERE q.box = :box AND q.group_id = g.group_id AND q.state = 2
+         LIMIT 1) claimed ON true
+  LEFT JOIN LATERAL (
+        SELECT q.id FROM postroom_queue q
+         WHERE claimed.id IS NOT NULL
+           AND q.box = :box AND q.group_id = g.group_id AND q.state = 2 AND q.available_at > :now
          LIMIT 1) holder ON true
   LEFT JOIN LATERAL (
         SELECT q.id, q.state, q.available_at, q.fence, q.expires, q.deliveries,
                CASE WHEN :topical::boolean THEN (SELECT topic FROM postroom_message m WHERE m.id = q.id) END AS topic
           FROM postroom_queue q
-         WHERE q.box = :box AND q.group_id = g.group_id
-           AND NOT (q.fence < 0 AND q.available_at > :now)
+         WHERE holder.id IS NULL
+           AND q.box = :box AND q.group_id = g.group_id AND NOT (q.fence < 0 AND q.available_at > :now)
          ORDER BY q.id
-         LIMIT :limit) l ON holder.id IS NULL
- WHERE lock.is_mine
+         LIMIT :limit) l ON true
  LIMIT :limit
 
 -- name: take
--- The fronts that were read, and who stands in no line. What was read may be older than our lock on the group; this
--- statement sees what is now. So a line is taken only if nobody holds it and nobody stands ahead, and only up to the
--- first member that is locked or has changed: nothing is overtaken. `nth` is a member's place in its front; where those
+-- The fronts that were read, and who stands in no line. Since the groups were locked nobody else can have come to hold
+-- them; but who is in them may have been settled, renewed or put again, or is locked for that. So a line is taken only up to
+-- the first member that is locked or has changed: nothing is overtaken. `nth` is a member's place in its front; where those
 -- before it were not all locked, its number among the locked ones is another.
 WITH locked AS MATERIALIZED (
-    SELECT q.id, q.group_id, w.nth, w.place
-      FROM unnest(:ids::bigint[], :nths::integer[]) WITH ORDINALITY AS w (id, nth, place)
+    SELECT q.id, q.group_id, w.nth, w.was_held, w.place
+      FROM unnest(:ids::text::bigint[], :nths::text::integer[], :held::text::boolean[]) WITH ORDINALITY AS w (id, nth, was_held, place)
       JOIN postroom_queue q ON q.id = w.id
      WHERE q.state IN (1, 2) AND (q.available_at IS NULL OR q.available_at <= :now)
        FOR NO KEY UPDATE OF q SKIP LOCKED
 ), judged AS MATERIALIZED (
-    SELECT l.id, l.place, l.nth, row_number() OVER line = l.nth AS in_order,
-           first_value(l.nth = 1 AND NOT EXISTS (
-                SELECT FROM postroom_queue q
-                 WHERE q.box = :box AND q.group_id = l.group_id AND q.id < l.id
-                   AND NOT (q.fence < 0 AND q.available_at > :now)
-           )) OVER line AS is_front,
-           first_value((
-                SELECT max(q.available_at) FROM postroom_queue q
-                 WHERE q.box = :box AND q.group_id = l.group_id AND q.state = 2
-           )) OVER line AS held_until
+    SELECT l.id, l.place, l.nth, l.was_held,
+           row_number() OVER (PARTITION BY l.group_id, l.nth IS NULL ORDER BY l.nth) AS number
       FROM locked l
-    WINDOW line AS (PARTITION BY l.group_id, l.nth IS NULL ORDER BY l.nth)
 ), taken AS (
     UPDATE postroom_queue q
        SET state = 2, owner = :owner, fence = greatest(q.fence, 0) + 1, deliveries = q.deliveries + 1,
            available_at = :until, stale = 0
       FROM judged j
-     WHERE q.id = j.id
-       AND (j.nth IS NULL OR j.in_order AND j.is_front AND (j.held_until IS NULL OR j.held_until <= :now))
-    RETURNING q.id, q.attempt, q.deliveries, q.last_error, q.fence, q.group_id, j.place, j.held_until
+     WHERE q.id = j.id AND (j.nth IS NULL OR j.number = j.nth)
+    RETURNING q.id, q.attempt, q.deliveries, q.last_error, q.fence, q.group_id, j.place, j.was_held
 ), ended AS (
     -- Who held a group before has lost all of it, not only what is taken now.
     UPDATE postroom_queue q SET state = 1, owner = NULL, available_at = NULL
-      FROM (SELECT group_id, max(id) AS last FROM taken WHERE held_until IS NOT NULL GROUP BY group_id) t
-     WHERE q.box = :box AND q.group_id = t.group_id AND q.state = 2 AND q.id > t.last
+     WHERE q.state = 2 AND q.id = ANY (ARRAY (
+            SELECT behind.id
+              FROM (SELECT group_id, max(id) AS last FROM taken WHERE was_held GROUP BY group_id) t
+              CROSS JOIN LATERAL (
+                    SELECT b.id FROM postroom_queue b
+                     WHERE b.box = :box AND b.group_id = t.group_id AND b.state = 2 AND b.id > t.last) behind))
 )
 SELECT m.id, m.source, m.message_id, m.topic, m.payload, m.format, m.headers, m.correlation_id, m.group_id,
        m.collapse_key, m.hash, m.due, m.expires, m.received_at, m.first_seen, m.last_seen, m.revision,
@@ -409,12 +411,12 @@ UPDATE postroom_queue q SET state = 1, owner = NULL, available_at = NULL, fence 
 -- What another transaction has locked is not waited for: it is still held, and its turn comes with the next renewal.
 WITH held AS MATERIALIZED (
     SELECT q.id
-      FROM unnest(:ids::bigint[], :fences::bigint[]) AS c (id, fence)
+      FROM unnest(:ids::text::bigint[], :fences::text::bigint[]) AS c (id, fence)
       JOIN postroom_queue q ON q.id = c.id AND q.fence = c.fence
      WHERE q.box = :box AND q.owner = :owner AND q.state = 2
 ), free AS MATERIALIZED (
     SELECT q.id
-      FROM unnest(:ids::bigint[], :fences::bigint[]) AS c (id, fence)
+      FROM unnest(:ids::text::bigint[], :fences::text::bigint[]) AS c (id, fence)
       JOIN postroom_queue q ON q.id = c.id AND q.fence = c.fence
      WHERE q.box = :box AND q.owner = :owner AND q.state = 2
        FOR NO KEY UPDATE OF q SKIP LOCKED
@@ -445,7 +447,7 @@ SELECT id, group_id FROM postroom_queue
 -- name: hold
 -- Claims that still hold, and go on holding while this transaction lasts.
 SELECT q.id, q.attempt, q.group_id, q.stale
-  FROM unnest(:ids::bigint[], :fences::bigint[]) AS c (id, fence)
+  FROM unnest(:ids::text::bigint[], :fences::text::bigint[]) AS c (id, fence)
   JOIN postroom_queue q ON q.id = c.id AND q.fence = c.fence
  WHERE q.box = :box AND q.owner = :owner AND q.state = 2
  ORDER BY q.id
@@ -479,7 +481,7 @@ UPDATE postroom_queue q SET last_error = e.error, attempt = q.attempt + e.counte
 -- be to write each of them twice.
 WITH gone AS (
     DELETE FROM postroom_queue q
-     USING unnest(:ids::bigint[], :fences::bigint[]) AS c (id, fence)
+     USING unnest(:ids::text::bigint[], :fences::text::bigint[]) AS c (id, fence)
      WHERE q.id = c.id AND q.fence = c.fence AND q.box = :box AND q.owner = :owner AND q.state = 2
     RETURNING q.id, q.owner, q.attempt, q.deliveries, q.last_error, q.group_id
 ), kept AS (
