@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -121,4 +122,50 @@ async def test_a_turn_that_hangs_holds_up_little(order: Any) -> None:
     await soon(all_.wait())
     await room.stop()
     assert (await box.counts())[State.DONE] == 1000
+    await room.close()
+
+
+class JealousStore(SlowStore):
+    """A claim finds nothing while another is under way: as where both come to one group, and one has its lock."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.claiming = 0
+
+    async def claim(self, box: Box, ask: Ask, *, tx: Any = None) -> list[StoredMessage]:
+        if self.claiming:
+            return []
+        self.claiming += 1
+        try:
+            claimed = await super().claim(box, ask)
+            for _ in range(self.chance.randrange(20)):
+                await asyncio.sleep(0)
+            return claimed
+        finally:
+            self.claiming -= 1
+
+
+@pytest.mark.parametrize("failing", [False, True])
+async def test_a_claim_that_was_empty_beside_another_turn_proves_nothing(failing: bool) -> None:
+    """Nothing here waits for a poll."""
+    room = Postroom(store=JealousStore())
+    hour = timedelta(hours=1)
+    box = room.inbox(order="fifo", batch_size=BATCH, poll_interval=hour, max_poll_interval=hour, max_attempts=1000)
+    chance = random.Random(3)
+    done = 0
+    all_ = asyncio.Event()
+
+    @box.handler("t")
+    async def handle(_: Message[int]) -> Outcome | None:
+        nonlocal done
+        if failing and chance.random() < 0.2:
+            return Outcome.RETRY
+        done += 1
+        if done == 500:
+            all_.set()
+        return None
+
+    await box.enqueue_many(messages(1, 500))
+    await room.start()
+    await soon(all_.wait())
     await room.close()

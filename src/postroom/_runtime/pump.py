@@ -57,7 +57,7 @@ class Pump:
         self._outcomes: list[Settlement] = []
         self._on_their_way: list[list[Settlement]] = []
         """What the turns under way are handing in."""
-        self._claims_under_way = 0
+        self._claims_under_way = self._claims_begun = 0
         self._handling: set[int] = set()
         """What handlers have at this moment."""
         self._busy: Counter[Handler | None] = Counter()
@@ -172,7 +172,10 @@ class Pump:
         limit, hints = self._asks_for(), self._hints
         outcomes = self._outcomes_to_hand_in()
         self._on_their_way.append(outcomes)
+        beside = self._claims_under_way
         self._claims_under_way += limit > 0
+        self._claims_begun += limit > 0
+        begun = self._claims_begun
         try:
             settled, messages = await self._exchange(outcomes, limit)
         except BaseException as error:
@@ -193,8 +196,12 @@ class Pump:
                 self.expect(settlement.delay.total_seconds())
         if limit:
             pause = self._receive(messages, limit)
+            # One that was empty beside another proves nothing: that one may have kept from it what it did not take.
+            is_proof = messages or (not beside and self._claims_begun == begun)
             if self._hints == hints:
-                self._may_claim_at = _now() + pause
+                self._may_claim_at = _now() + (pause if is_proof else 0)
+        elif any(map(self._frees, outcomes)):
+            self.wake()  # only now: a claim beside this turn may have come too early
 
     def _outcomes_to_hand_in(self) -> list[Settlement]:
         """All that there are; but the outcomes of a line must not overtake each other, so some may have to wait."""
@@ -204,6 +211,10 @@ class Pump:
             self._outcomes = [settlement for settlement in outcomes if self._line_of(settlement) in leaving]
             outcomes = [settlement for settlement in outcomes if self._line_of(settlement) not in leaving]
         return outcomes
+
+    def _frees(self, settlement: Settlement) -> bool:
+        """Whether there is something to claim because of it: itself, or the next of its group."""
+        return self.box.order.fifo or (settlement.verdict in {"retry", "release"} and not settlement.delay)
 
     def _line_of(self, settlement: Settlement) -> str | None:
         message = self._in_hand.get(settlement.target.id)  # type: ignore[union-attr]
@@ -396,8 +407,8 @@ class Pump:
 
     def _hand_in(self, settlement: Settlement) -> None:
         self._outcomes.append(settlement)
-        if settlement.verdict in {"retry", "release"} and not settlement.delay:
-            self.wake()  # it is ready again at once
+        if self._frees(settlement):
+            self.wake()  # the turn that takes it can claim, too
         self._turn_is_due.set()
 
     def _give_back(self, messages: Iterable[Message[Any]]) -> None:

@@ -136,7 +136,7 @@ class PostgresQueue(QueuePrograms):
         return messages, [Doomed(id_, None, EXPIRED if is_old else DELIVERY_LIMIT) for id_, is_old in locked]
 
     def _first_look(self, box: Box, ask: Ask) -> int:
-        """Groups that are hinted at are locked, and others pass them by: not many more than the last claim could use."""
+        """Groups that are hinted at are locked, and others pass by: not many more than the last claim could use."""
         expected = self._spread.get(box.key, ask.limit // 10)
         return min(expected + expected // 4 + 1, ask.limit, MOST_HINTS)
 
