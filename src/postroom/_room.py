@@ -191,8 +191,11 @@ class Postroom(RoomVerbs, Async):
         return self._supervisor.is_running
 
     async def start(self) -> None:
-        """Start a worker for every box that has handlers. A room without handlers only writes, and starts none."""
-        if not self.is_running:
+        """Start a worker for every box that has handlers. A room without handlers only writes, and starts none.
+
+        A room that runs starts those of boxes which have got their handlers since.
+        """
+        if not self.is_running or any(len(face.handlers) and face.box.key not in self.health() for face in self.boxes):
             await self._check_schema()
             await self._supervisor.start(self.boxes)
 

@@ -103,6 +103,22 @@ class TestStartAndStop:
         await room.inbox().stop()
         assert hooks == []
 
+    async def test_again_for_handlers_that_came_later(self, room: Postroom) -> None:
+        hooks: list[str] = []
+        room.on_start(lambda: hooks.append("start"))
+        first = Gate()
+        room.inbox("first", poll_interval=HOUR).handler("t")(first)
+        await room.start()
+        box, gate = room.inbox("second", poll_interval=HOUR), Gate()
+        gate.open()
+        box.handler("t")(gate)
+        await put(box, 0)
+        await room.start()
+        await gate.reached(1)
+        await room.stop()
+        assert await state_of(box, 0) is State.DONE
+        assert hooks == ["start"]
+
     async def test_start_after_stop(self, room: Postroom) -> None:
         box = room.inbox(poll_interval=HOUR)
         gate = Gate()

@@ -119,7 +119,7 @@ async def test_without_transactions_too(open_room: OpenRoom, events: Events, bat
     await rooms[0].inbox().enqueue_many(messages(20, 40))
     claimed = await work_off(rooms, events, 800)
     assert lines == {str(group): list(range(40)) for group in range(20)}
-    assert min(claimed) > 0
+    assert sum(claimed) >= 800  # how much of it each had, is up to SQLite's lock
 
 
 async def test_a_failure_ends_its_own_group_only(open_room: OpenRoom) -> None:

@@ -41,7 +41,7 @@ class Janitor:
 
     def __init__(self, cleaning: Cleaning) -> None:
         self._cleaning = cleaning
-        self._services: list[Service] = []
+        self._services: dict[str, Service] = {}
 
     def start(self, boxes: Iterable[Any], store_name: str) -> None:
         if not self._cleaning.automatic:
@@ -51,7 +51,7 @@ class Janitor:
             self._add(f"{where} reap", box.reap, self._cleaning.reap_interval)
             for state in _purged_states(box):
                 self._add(f"{where} purge {state}", partial(self._purge, box, state), self._cleaning.interval)
-        for service in self._services:
+        for service in self._services.values():
             service.start()
 
     def _add(self, name: str, duty: Callable[[], Awaitable[Any]], interval: timedelta) -> None:
@@ -61,7 +61,7 @@ class Janitor:
                 await duty()
 
         delay = self._cleaning.restart_delay.total_seconds()
-        self._services.append(Service(name, forever, restart_delay=delay))
+        self._services.setdefault(name, Service(name, forever, restart_delay=delay))
 
     async def _purge(self, box: Any, state: State) -> int:
         keeping = box.box.keeping
@@ -75,8 +75,8 @@ class Janitor:
         return Cleaned(sum(reaped), purged[State.DONE], purged.get(State.DEAD, 0))
 
     async def stop(self) -> None:
-        await asyncio.gather(*(service.cancel() for service in self._services))
-        self._services = []
+        await asyncio.gather(*(service.cancel() for service in self._services.values()))
+        self._services = {}
 
 
 def _purged_states(box: Any) -> list[State]:

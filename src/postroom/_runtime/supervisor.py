@@ -68,18 +68,10 @@ class Supervisor:
     async def start(self, boxes: Iterable[Any]) -> None:
         """Hooks in their order, then a pump for every box that has handlers. A failing hook undoes the start."""
         async with self._change:
-            if self._started:
-                return
+            if not self._started:
+                await self._start_hooks()
             boxes = list(boxes)
             working = [box for box in boxes if len(box.handlers)]
-            begun = 0
-            try:
-                for hook in self.on_start:
-                    begun += 1
-                    await _call(hook)
-            except BaseException:
-                await self._stop_hooks(begun)
-                raise
             for box in working:
                 self._start_pump(box)
             if working and self._store.features.notify:
@@ -87,6 +79,16 @@ class Supervisor:
             if working or self.cleans_alone:
                 self._janitor.start(boxes, self._store.name)
             self._started = True
+
+    async def _start_hooks(self) -> None:
+        begun = 0
+        try:
+            for hook in self.on_start:
+                begun += 1
+                await _call(hook)
+        except BaseException:
+            await self._stop_hooks(begun)
+            raise
 
     def _start_pump(self, box: Any) -> None:
         if box.box.key in self._running:
