@@ -169,3 +169,35 @@ async def test_a_claim_that_was_empty_beside_another_turn_proves_nothing(failing
     await room.start()
     await soon(all_.wait())
     await room.close()
+
+
+class LateStore(SlowStore):
+    """A settlement takes longer than a claim that has begun after it."""
+
+    async def settle(self, box: Box, settlements: Sequence[Settlement], *, tx: Any = None) -> list[bool]:
+        for _ in range(self.chance.randrange(30)):
+            await asyncio.sleep(0)
+        return await super().settle(box, settlements)
+
+
+async def test_a_group_that_is_settled_after_a_claim_has_looked_is_claimed_at_once() -> None:
+    room = Postroom(store=LateStore())
+    hour = timedelta(hours=1)
+    box = room.inbox(order="fifo", batch_size=BATCH, poll_interval=hour, max_poll_interval=hour)
+    chance = random.Random(4)
+    done = 0
+    all_ = asyncio.Event()
+
+    @box.handler("t")
+    async def handle(message: Message[int]) -> None:
+        nonlocal done
+        for _ in range(chance.randrange(6)):  # its outcomes go by several turns
+            await asyncio.sleep(0)
+        done += 1
+        if done == 300:
+            all_.set()
+
+    await box.enqueue_many(messages(1, 300))
+    await room.start()
+    await soon(all_.wait())
+    await room.close()
