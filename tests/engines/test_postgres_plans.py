@@ -29,7 +29,7 @@ HOT = {
     "complete": ["postroom_queue_pkey"],
     "hold": ["postroom_queue_pkey"],
     "renew": ["postroom_queue_pkey"],
-    "late": ["postroom_queue_ready"],
+    "late": ["postroom_queue_ready", "postroom_queue_held"],
     "expired": ["postroom_queue_expires"],
     "known": ["postroom_message_key", "postroom_queue_pkey"],
     "rivals": ["postroom_queue_collapse"],
@@ -93,6 +93,17 @@ def test_a_claim_reads_only_what_it_takes(connection: psycopg.Connection[Any]) -
     rows = [int(count) for count in re.findall(r"Scan using postroom_\w+ on postroom_\w+.*?rows=(\d+)", plan)]
     assert rows
     assert max(rows) <= 50, plan
+
+
+def test_a_claim_tells_no_index(connection: psycopg.Connection[Any]) -> None:
+    """A row's new version stands beside the old one: whatever a claim writes, no index contains it."""
+    connection.execute("BEGIN")
+    _plan(connection, "claim", analyze=True)
+    updates = "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_xact_user_tables WHERE relname = 'postroom_queue'"
+    written = connection.execute(updates).fetchone()
+    connection.execute("ROLLBACK")
+    assert written is not None
+    assert written[0] == written[1] >= 50
 
 
 def _plan(connection: psycopg.Connection[Any], name: str, *, analyze: bool = False) -> str:

@@ -31,7 +31,7 @@ LONGEST = 600.0
 EFFECTS = "CREATE TABLE effects (position bigserial PRIMARY KEY, box text, line text, number integer)"
 
 HOLDERS = """
-SELECT group_id FROM postroom_queue WHERE group_id IS NOT NULL AND state = 2 AND available_at > statement_timestamp()
+SELECT group_id FROM postroom_queue WHERE group_id IS NOT NULL AND state = 2 AND lease_until > statement_timestamp()
  GROUP BY box, group_id HAVING count(DISTINCT owner) > 1
 """
 
@@ -165,7 +165,8 @@ def let_finish(url: str, crew: Crew) -> None:
 
 def leftovers(url: str) -> str:
     """What is still in the queue, for whoever must find out why."""
-    columns = "box, group_id, id, state, available_at, statement_timestamp() AS now, owner, fence, attempt, last_error"
+    times = "available_at, lease_until, statement_timestamp() AS now"
+    columns = f"box, group_id, id, state, {times}, owner, fence, attempt, last_error"
     with psycopg.connect(url, autocommit=True) as connection:
         rows = connection.execute(
             f"SELECT {columns} FROM postroom_queue ORDER BY box, group_id, id LIMIT 30"

@@ -42,17 +42,21 @@ SELECT s.id FROM postroom_queue s
                                AND NOT (w.fence < 0 AND w.available_at > $2)))
 """
 LEASES = """
-SELECT id, owner, fence, available_at FROM postroom_queue WHERE box = $1 AND state = 2 AND $2::timestamptz IS NOT NULL
+SELECT id, owner, fence, lease_until FROM postroom_queue WHERE box = $1 AND state = 2 AND $2::timestamptz IS NOT NULL
 """
 HOLDERS = """
 SELECT group_id, array_agg(DISTINCT owner) FROM postroom_queue
- WHERE box = $1 AND group_id IS NOT NULL AND state = 2 AND available_at > $2
+ WHERE box = $1 AND group_id IS NOT NULL AND state = 2 AND lease_until > $2
  GROUP BY group_id HAVING count(DISTINCT owner) > 1
+"""
+UNMARKED = """
+SELECT id FROM postroom_queue WHERE box = $1 AND (holds IS NOT NULL) <> (state = 2 AND group_id IS NOT NULL)
+   AND $2::timestamptz IS NOT NULL
 """
 OVERTAKEN = """
 SELECT behind.id, ahead.id FROM postroom_queue behind
   JOIN postroom_queue ahead ON ahead.box = behind.box AND ahead.group_id = behind.group_id AND ahead.id < behind.id
- WHERE behind.box = $1 AND behind.state = 2 AND behind.available_at > $2
+ WHERE behind.box = $1 AND behind.state = 2 AND behind.lease_until > $2
    AND NOT (ahead.fence < 0 AND ahead.available_at > $2)
    AND ahead.owner IS DISTINCT FROM behind.owner
 """
@@ -416,6 +420,10 @@ async def complaints(world: World, run: Run) -> list[str]:
         wrong.append(f"stuck: {await names_of(world, (row[0] for row in stuck))}")
     if await world.rows(HOLDERS):
         wrong.append("two holders of one group")
+    if unmarked := await world.rows(UNMARKED):
+        wrong.append(
+            f"held and not marked, or marked and not held: {await names_of(world, (row[0] for row in unmarked))}"
+        )
     late = any(actor.play.name.startswith(LATE) or actor.play.callers for actor in run.actors)
     if not late and await world.rows(OVERTAKEN):
         wrong.append("overtaken")

@@ -42,18 +42,19 @@ INSERT INTO postroom_queue (id, box, state, available_at) SELECT id, '{BOX_KEY}'
 _CLAIM = f"""
 WITH due AS MATERIALIZED (
     SELECT id, available_at FROM postroom_queue
-     WHERE box = '{BOX_KEY}' AND available_at <= now() AND available_at >= $3
+     WHERE box = '{BOX_KEY}' AND available_at <= now() AND (available_at, id) > ($3, $4::bigint)
+       AND (state = 1 OR lease_until <= now())
      ORDER BY available_at, id
      LIMIT $1
        FOR NO KEY UPDATE SKIP LOCKED
 ), taken AS (
     UPDATE postroom_queue q
-       SET state = 2, owner = $2, fence = q.fence + 1, deliveries = q.deliveries + 1, available_at = now() + '30 s'
+       SET state = 2, owner = $2, fence = q.fence + 1, deliveries = q.deliveries + 1, lease_until = now() + '30 s'
       FROM due
      WHERE q.id = due.id
-    RETURNING q.id, q.fence, q.attempt, q.deliveries, q.last_error, q.available_at, due.available_at AS since
+    RETURNING q.id, q.fence, q.attempt, q.deliveries, q.last_error, q.lease_until, due.available_at AS since
 )
-SELECT t.id, t.fence, t.since, t.attempt, t.deliveries, t.last_error, t.available_at,
+SELECT t.id, t.fence, t.since, t.attempt, t.deliveries, t.last_error, t.lease_until,
        m.source, m.message_id, m.topic, m.payload, m.format, m.headers, m.correlation_id, m.group_id, m.collapse_key,
        m.hash, m.due, m.expires, m.received_at, m.first_seen, m.last_seen, m.revision
   FROM taken t
@@ -101,7 +102,7 @@ class Raw(Subject):
         """As many as are asked for, or all."""
         gc.collect()
         began = time.monotonic()
-        self._since = BEGINNING
+        self._since = (BEGINNING, 0)
         handled = 0
         acking: asyncio.Task[None] | None = None
         while rows := await self._claim(batch if count is None else min(batch, count - handled)):
@@ -116,8 +117,8 @@ class Raw(Subject):
     async def _claim(self, limit: int) -> Rows:
         if not limit:
             return []
-        rows = await self._claiming.fetch(_CLAIM, limit, self._owner, self._since)
-        self._since = max((row[2] for row in rows), default=self._since)
+        rows = await self._claiming.fetch(_CLAIM, limit, self._owner, *self._since)
+        self._since = max(((row[2], row[0]) for row in rows), default=self._since)
         return rows
 
     async def _ack(self, rows: Rows) -> None:
@@ -137,7 +138,7 @@ class Raw(Subject):
 
 async def contents(url: str) -> dict[str, list[tuple[object, ...]]]:
     """The tables without times and owners, to compare what two loops have left."""
-    varying = {"first_seen", "last_seen", "available_at", "owner", "completed_at", "completed_by"}
+    varying = {"first_seen", "last_seen", "available_at", "lease_until", "owner", "completed_at", "completed_by"}
     connection = await asyncpg.connect(url)
     try:
         return {

@@ -10,7 +10,7 @@ from postroom._kernel.policy import DELIVERY_LIMIT, EXPIRED
 from postroom._kernel.program import Program
 from postroom._stores.sql import rows
 from postroom._stores.sql.engines.postgres.arrays import NO, NULL, YES, array_text
-from postroom._stores.sql.engines.postgres.frontier import Frontier
+from postroom._stores.sql.engines.postgres.frontier import BEGINNING, Frontier, Place
 from postroom._stores.sql.engines.postgres.wakeups import Wakeups
 from postroom._stores.sql.lines import MOST_HINTS, Doomed, Picked
 from postroom._stores.sql.queue import Indexed, QueuePrograms, batches_of_one_owner, line_of
@@ -105,12 +105,12 @@ class PostgresQueue(QueuePrograms):
         since = self._frontier.since(box.key)
         found = yield Statement("claim", self._asked(box, ask, since), alone=True)
         messages, doomed = yield from self._receive(box, ask, found, since)
-        if since is not None and len(messages) < ask.limit and not doomed:
+        if since != BEGINNING and len(messages) < ask.limit and not doomed:
             rest, doomed = yield from self._claim_due(box, ask._replace(limit=ask.limit - len(messages)))
             messages += rest
         return messages, doomed
 
-    def _asked(self, box: Box, ask: Ask, since: Any) -> dict[str, Any]:
+    def _asked(self, box: Box, ask: Ask, since: Place) -> dict[str, Any]:
         return {
             "box": box.key,
             "owner": ask.owner,
@@ -118,17 +118,18 @@ class PostgresQueue(QueuePrograms):
             "limit": ask.limit,
             "topics": None if ask.topics is None else sorted(ask.topics),
             "most": box.delivery.max_deliveries,
-            "since": since,
+            "since": since.available_at,
+            "after": since.id,
         }
 
     def _receive(
-        self, box: Box, ask: Ask, found: Sequence[Row], since: Any
+        self, box: Box, ask: Ask, found: Sequence[Row], since: Place
     ) -> Program[tuple[list[StoredMessage], list[Doomed]]]:
         """What a claim returned: messages, and what must be buried instead."""
         about, *claimed = found
         doomed = about[_DOOMED]
-        full = len(claimed) + len(doomed) == ask.limit
-        self._frontier.advance(box.key, since, about[_LAST] if full else None)
+        last = Place(about[_LAST], claimed[-1][0]) if len(claimed) == ask.limit else None
+        self._frontier.advance(box.key, since, last)
         messages = rows.claimed(self.engine, claimed, ask.owner, about[_UNTIL])
         if not doomed:
             return messages, []
@@ -186,7 +187,7 @@ class PostgresQueue(QueuePrograms):
             kept[held[id_][0]] = True
         messages, doomed = yield from self._receive(box, ask, found, since)
         yield from self.bury(box, doomed)
-        if len(messages) < ask.limit and (since is not None or doomed):
+        if len(messages) < ask.limit and (since != BEGINNING or doomed):
             messages += yield from self.claim(box, ask._replace(limit=ask.limit - len(messages)))
         return kept, messages
 

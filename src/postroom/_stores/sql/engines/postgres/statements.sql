@@ -204,7 +204,7 @@ SELECT id FROM postroom_queue
 
 -- name: claim
 -- Everything in one statement. `due` is materialised, or the planner might run it again for each row and lock more than
--- was asked for. Its bounds are pairs because then the planner, even without statistics, walks the index in order and stops;
+-- was asked for. Its bounds are whole places in the index because then the planner, even without statistics, walks the index in order and stops;
 -- of a box and a time by themselves it may think so little that it reads and sorts all that is ready. The first row is
 -- about all of it: what must not be claimed any more, how far the look went, and the end of the leases; it has as many
 -- columns as the others.
@@ -212,8 +212,9 @@ WITH due AS MATERIALIZED (
     SELECT q.id, q.available_at,
            (q.expires IS NULL OR q.expires > :now) AND (:most::integer IS NULL OR q.deliveries < :most) AS may
       FROM postroom_queue q
-     WHERE (q.box, q.available_at) >= (:box, coalesce(:since, '-infinity'::timestamptz))
+     WHERE (q.box, q.available_at, q.id) > (:box, coalesce(:since, '-infinity'::timestamptz), :after::bigint)
        AND (q.box, q.available_at) <= (:box, :now) AND q.available_at IS NOT NULL
+       AND (q.state = 1 OR q.lease_until <= :now)
        AND (:topics::text[] IS NULL OR (SELECT topic FROM postroom_message m WHERE m.id = q.id) = ANY (:topics))
      ORDER BY q.box, q.available_at, q.id
      LIMIT :limit
@@ -221,7 +222,7 @@ WITH due AS MATERIALIZED (
 ), taken AS (
     UPDATE postroom_queue q
        SET state = 2, owner = :owner, fence = q.fence + 1, deliveries = q.deliveries + 1,
-           available_at = :now + :lease::interval, stale = 0
+           lease_until = :now + :lease::interval, stale = 0
       FROM due
      WHERE q.id = due.id AND due.may
     RETURNING q.id, q.attempt, q.deliveries, q.last_error, q.fence, due.available_at AS was
@@ -252,8 +253,9 @@ WITH gone AS (
     SELECT q.id, q.available_at,
            (q.expires IS NULL OR q.expires > :now) AND (:most::integer IS NULL OR q.deliveries < :most) AS may
       FROM postroom_queue q
-     WHERE (q.box, q.available_at) >= (:box, coalesce(:since, '-infinity'::timestamptz))
+     WHERE (q.box, q.available_at, q.id) > (:box, coalesce(:since, '-infinity'::timestamptz), :after::bigint)
        AND (q.box, q.available_at) <= (:box, :now) AND q.available_at IS NOT NULL
+       AND (q.state = 1 OR q.lease_until <= :now)
        AND NOT (q.state = 2 AND q.owner = :owner AND q.id = ANY (:ids::text::bigint[]))  -- just settled, if late
        AND (:topics::text[] IS NULL OR (SELECT topic FROM postroom_message m WHERE m.id = q.id) = ANY (:topics))
      ORDER BY q.box, q.available_at, q.id
@@ -262,7 +264,7 @@ WITH gone AS (
 ), taken AS (
     UPDATE postroom_queue q
        SET state = 2, owner = :owner, fence = q.fence + 1, deliveries = q.deliveries + 1,
-           available_at = :now + :lease::interval, stale = 0
+           lease_until = :now + :lease::interval, stale = 0
       FROM due
      WHERE q.id = due.id AND due.may
     RETURNING q.id, q.attempt, q.deliveries, q.last_error, q.fence, due.available_at AS was
@@ -281,7 +283,7 @@ UNION ALL
 -- name: lock_doomed
 -- What a claim has left behind, if it is still so.
 SELECT id, coalesce(expires <= :now, false) FROM postroom_queue
- WHERE id = ANY (:ids::bigint[]) AND available_at <= :now
+ WHERE id = ANY (:ids::bigint[]) AND available_at <= :now AND (state = 1 OR lease_until <= :now)
    AND (expires <= :now OR deliveries >= :most::integer)
  ORDER BY id
    FOR UPDATE SKIP LOCKED
@@ -302,7 +304,7 @@ SELECT h.id, h.group_id, h.expires, h.deliveries, :now,
         (SELECT q.id, q.group_id, q.expires, q.deliveries
            FROM postroom_queue q
           WHERE (q.box, q.available_at) >= (:box, '-infinity'::timestamptz) AND (q.box, q.available_at) <= (:box, :now)
-            AND q.available_at IS NOT NULL AND q.id <> ALL (:seen::bigint[])
+            AND q.available_at IS NOT NULL AND (q.state = 1 OR q.lease_until <= :now) AND q.id <> ALL (:seen::bigint[])
             AND (:topics::text[] IS NULL OR (SELECT topic FROM postroom_message m WHERE m.id = q.id) = ANY (:topics))
           ORDER BY q.box, q.available_at, q.id
           LIMIT :limit + 1000)) h
@@ -319,12 +321,12 @@ SELECT g.group_id, holder.id, coalesce(l.id, 0), coalesce(l.state, 0)::integer, 
   FROM unnest(:groups::text[]) AS g (group_id)
   LEFT JOIN LATERAL (
         SELECT q.id FROM postroom_queue q
-         WHERE q.box = :box AND q.group_id = g.group_id AND q.state = 2
+         WHERE q.box = :box AND q.group_id = g.group_id AND q.holds IS NOT NULL
          LIMIT 1) claimed ON true
   LEFT JOIN LATERAL (
         SELECT q.id FROM postroom_queue q
          WHERE claimed.id IS NOT NULL
-           AND q.box = :box AND q.group_id = g.group_id AND q.state = 2 AND q.available_at > :now
+           AND q.box = :box AND q.group_id = g.group_id AND q.holds IS NOT NULL AND q.lease_until > :now
          LIMIT 1) holder ON true
   LEFT JOIN LATERAL (
         SELECT q.id, q.state, q.available_at, q.fence, q.expires, q.deliveries,
@@ -345,7 +347,8 @@ WITH locked AS MATERIALIZED (
     SELECT q.id, q.group_id, w.nth, w.was_held, w.place
       FROM unnest(:ids::text::bigint[], :nths::text::integer[], :held::text::boolean[]) WITH ORDINALITY AS w (id, nth, was_held, place)
       JOIN postroom_queue q ON q.id = w.id
-     WHERE q.state IN (1, 2) AND (q.available_at IS NULL OR q.available_at <= :now)
+     WHERE (q.available_at IS NULL OR q.available_at <= :now)
+       AND (q.state = 1 OR q.lease_until <= :now)
        FOR NO KEY UPDATE OF q SKIP LOCKED
 ), judged AS MATERIALIZED (
     SELECT l.id, l.place, l.nth, l.was_held,
@@ -354,19 +357,20 @@ WITH locked AS MATERIALIZED (
 ), taken AS (
     UPDATE postroom_queue q
        SET state = 2, owner = :owner, fence = greatest(q.fence, 0) + 1, deliveries = q.deliveries + 1,
-           available_at = :until, stale = 0
+           lease_until = :until, available_at = :until, stale = 0,
+           holds = CASE WHEN q.group_id IS NOT NULL THEN 1 END
       FROM judged j
      WHERE q.id = j.id AND (j.nth IS NULL OR j.number = j.nth)
     RETURNING q.id, q.attempt, q.deliveries, q.last_error, q.fence, q.group_id, j.place, j.was_held
 ), ended AS (
     -- Who held a group before has lost all of it, not only what is taken now.
-    UPDATE postroom_queue q SET state = 1, owner = NULL, available_at = NULL
+    UPDATE postroom_queue q SET state = 1, owner = NULL, lease_until = NULL, available_at = NULL, holds = NULL
      WHERE q.state = 2 AND q.id = ANY (ARRAY (
             SELECT behind.id
               FROM (SELECT group_id, max(id) AS last FROM taken WHERE was_held GROUP BY group_id) t
               CROSS JOIN LATERAL (
                     SELECT b.id FROM postroom_queue b
-                     WHERE b.box = :box AND b.group_id = t.group_id AND b.state = 2 AND b.id > t.last) behind))
+                     WHERE b.box = :box AND b.group_id = t.group_id AND b.holds IS NOT NULL AND b.id > t.last) behind))
 )
 SELECT m.id, m.source, m.message_id, m.topic, m.payload, m.format, m.headers, m.correlation_id, m.group_id,
        m.collapse_key, m.hash, m.due, m.expires, m.received_at, m.first_seen, m.last_seen, m.revision,
@@ -384,7 +388,7 @@ WITH sleepers AS MATERIALIZED (
       FROM unnest(:id::bigint[], :ahead::bigint[]) AS s (id, ahead)
       JOIN postroom_queue q ON q.id = s.id
       JOIN postroom_queue ahead ON ahead.id = s.ahead AND ahead.group_id = q.group_id
-     WHERE q.state IN (1, 2) AND q.available_at <= :now
+     WHERE q.available_at <= :now AND (q.state = 1 OR q.lease_until <= :now)
        AND (ahead.state = 4 OR ahead.available_at IS NOT NULL
                                AND NOT (ahead.fence < 0 AND ahead.available_at > :now))
        FOR NO KEY UPDATE OF q, ahead SKIP LOCKED
@@ -403,7 +407,8 @@ WITH sleepers AS MATERIALIZED (
             SELECT s.id FROM unnest(:id::bigint[], :ahead::bigint[]) AS s (id, ahead) WHERE s.ahead = 0) AS s
      WHERE n.id = s.id
 )
-UPDATE postroom_queue q SET state = 1, owner = NULL, available_at = NULL, fence = greatest(q.fence, 0)
+UPDATE postroom_queue q
+   SET state = 1, owner = NULL, lease_until = NULL, available_at = NULL, holds = NULL, fence = greatest(q.fence, 0)
   FROM sleepers s
  WHERE q.id = s.id
 
@@ -421,19 +426,35 @@ WITH held AS MATERIALIZED (
      WHERE q.box = :box AND q.owner = :owner AND q.state = 2
        FOR NO KEY UPDATE OF q SKIP LOCKED
 ), renewed AS (
-    UPDATE postroom_queue q SET available_at = :until FROM free WHERE q.id = free.id
+    UPDATE postroom_queue q
+       SET lease_until = :until, available_at = CASE WHEN q.holds IS NULL THEN q.available_at ELSE :until END
+      FROM free
+     WHERE q.id = free.id
 )
 SELECT id FROM held
 
 -- name: late
+-- What was claimed stands where it was, so at the beginning; it is not looked for behind everything that waits. Whoever
+-- holds a line is found by that.
+WITH ready AS MATERIALIZED (
+    SELECT q.id, q.state, q.lease_until
+      FROM postroom_queue q
+     WHERE (q.box, q.available_at) >= (:box, '-infinity'::timestamptz) AND (q.box, q.available_at) <= (:box, :now)
+       AND q.available_at IS NOT NULL
+     ORDER BY q.box, q.available_at, q.id
+     LIMIT :limit + 10000
+), claimed AS MATERIALIZED (
+    SELECT id FROM ready WHERE state = 2 AND lease_until <= :now
+    UNION
+    SELECT id FROM postroom_queue WHERE box = :box AND holds IS NOT NULL AND lease_until <= :now
+)
 SELECT id FROM postroom_queue
- WHERE box = :box AND available_at <= :now AND state = 2
- ORDER BY available_at, id
- LIMIT :limit
+ WHERE id = ANY (ARRAY (SELECT id FROM claimed LIMIT :limit)) AND state = 2 AND lease_until <= :now
+ ORDER BY id
    FOR NO KEY UPDATE SKIP LOCKED
 
 -- name: free
-UPDATE postroom_queue SET state = 1, owner = NULL WHERE id = ANY (:id::bigint[])
+UPDATE postroom_queue SET state = 1, owner = NULL, lease_until = NULL, holds = NULL WHERE id = ANY (:id::bigint[])
 
 -- name: expired
 SELECT id, group_id FROM postroom_queue
@@ -454,19 +475,21 @@ SELECT q.id, q.attempt, q.group_id, q.stale
    FOR UPDATE OF q
 
 -- name: end_batch
-UPDATE postroom_queue q SET state = 1, owner = NULL, available_at = NULL
+UPDATE postroom_queue q SET state = 1, owner = NULL, lease_until = NULL, available_at = NULL, holds = NULL
   FROM unnest(:box::text[], :group_id::text[], :id::bigint[]) AS e (box, group_id, id)
- WHERE q.box = e.box AND q.group_id = e.group_id AND q.id > e.id AND q.state = 2
+ WHERE q.box = e.box AND q.group_id = e.group_id AND q.id > e.id AND q.holds IS NOT NULL
 
 -- name: wait
 UPDATE postroom_queue q
-   SET state = 1, owner = NULL, attempt = w.attempt, available_at = w.at, last_error = coalesce(w.error, q.last_error)
+   SET state = 1, owner = NULL, lease_until = NULL, holds = NULL, attempt = w.attempt, available_at = w.at,
+       last_error = coalesce(w.error, q.last_error)
   FROM unnest(:id::bigint[], :attempt::integer[], :at::timestamptz[], :error::text[]) AS w (id, attempt, at, error)
  WHERE q.id = w.id
 
 -- name: bury
 UPDATE postroom_queue q
-   SET state = 4, owner = NULL, available_at = NULL, died_at = :now, last_error = b.error, group_id = b.group_id,
+   SET state = 4, owner = NULL, lease_until = NULL, available_at = NULL, holds = NULL, died_at = :now,
+       last_error = b.error, group_id = b.group_id,
        attempt = q.attempt + b.counted, fence = greatest(q.fence, 0)
   FROM unnest(:id::bigint[], :error::text[], :group_id::text[], :counted::integer[]) AS b (id, error, group_id, counted)
  WHERE q.id = b.id
@@ -572,7 +595,7 @@ SELECT e.*
 SELECT w.*
   FROM postroom_queue q
   JOIN postroom_work w ON w.id = q.id
- WHERE q.box = :box AND q.state = 4 AND q.id > :after
+ WHERE q.box = :box AND q.died_at IS NOT NULL AND q.id > :after
    AND (:blocking::integer = 0 OR q.group_id IS NOT NULL)
    AND (:topic::text IS NULL OR w.topic = :topic)
    AND (:source::text IS NULL OR w.source = :source)
@@ -603,7 +626,7 @@ DELETE FROM postroom_ledger l USING old WHERE l.id = old.id RETURNING l.id
 -- name: purge_dead
 WITH old AS MATERIALIZED (
     SELECT id FROM postroom_queue
-     WHERE box = :box AND state = 4 AND died_at <= :cutoff ORDER BY id LIMIT :limit FOR UPDATE SKIP LOCKED
+     WHERE box = :box AND died_at <= :cutoff ORDER BY id LIMIT :limit FOR UPDATE SKIP LOCKED
 )
 DELETE FROM postroom_queue q USING old WHERE q.id = old.id RETURNING q.id, q.group_id
 
@@ -611,7 +634,10 @@ DELETE FROM postroom_queue q USING old WHERE q.id = old.id RETURNING q.id, q.gro
 WITH old AS MATERIALIZED (
     SELECT q.id FROM postroom_queue q
       JOIN postroom_message m ON m.id = q.id
-     WHERE q.box = :box AND q.state = 0 AND m.last_seen <= :cutoff ORDER BY q.id LIMIT :limit
+     WHERE q.box = :box AND q.available_at IS NULL AND q.group_id IS NULL AND q.died_at IS NULL
+       AND m.last_seen <= :cutoff
+     ORDER BY q.id
+     LIMIT :limit
        FOR UPDATE OF q, m SKIP LOCKED
 )
 DELETE FROM postroom_queue q USING old WHERE q.id = old.id RETURNING q.id, q.group_id

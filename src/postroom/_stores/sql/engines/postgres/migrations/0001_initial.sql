@@ -35,11 +35,15 @@ CREATE UNIQUE INDEX postroom_message_key ON postroom_message (box, message_id, s
 
 -- What is left to do. A row goes when its message is done; dead letters and mere sightings stay.
 --
+-- A claim writes no column that an index knows, and of each page more than half is left free: the row's new version,
+-- which is larger, stands beside the old one, and no index learns of it. So the lease has a column of its own, and no index
+-- asks for the state.
 -- Every claim and every ack leaves a dead row version here: it is cleaned by their number, not by their share of the
 -- table, and without pauses.
 CREATE TABLE postroom_queue (
     id            bigint   NOT NULL PRIMARY KEY,
-    available_at  timestamptz,                        -- waiting: claimable from then (NULL: behind its group); claimed: lease end
+    available_at  timestamptz,                        -- claimable from then on (NULL: behind its group); see holds
+    lease_until   timestamptz,                        -- claimed: until then
     expires       timestamptz,
     died_at       timestamptz,
     owner         uuid,
@@ -48,11 +52,13 @@ CREATE TABLE postroom_queue (
     deliveries    integer  NOT NULL DEFAULT 0,
     state         smallint NOT NULL,                  -- 0 seen, 1 waiting, 2 claimed, 4 dead
     stale         smallint NOT NULL DEFAULT 0,        -- 1: the content changed while it was claimed
+    holds         smallint,                           -- 1: claimed, and keeps others from its line; available_at is its lease's end
     box           text     COLLATE "C" NOT NULL,
     group_id      text     COLLATE "C",               -- the FIFO line in which it stands
     collapse_key  text     COLLATE "C",
     last_error    text
-) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
+) WITH (fillfactor = 40,
+        autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
         autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 100000,
         autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 20000,
         autovacuum_vacuum_cost_delay = 0);
@@ -60,11 +66,13 @@ CREATE TABLE postroom_queue (
 -- Only what can be claimed, now or later: the dead, and whoever stands behind a group's front, cost a claim nothing.
 CREATE INDEX postroom_queue_ready ON postroom_queue (box, available_at, id) WHERE available_at IS NOT NULL;
 CREATE INDEX postroom_queue_line ON postroom_queue (box, group_id, id) WHERE group_id IS NOT NULL;
-CREATE INDEX postroom_queue_held ON postroom_queue (box, group_id) WHERE state = 2 AND group_id IS NOT NULL;
+CREATE INDEX postroom_queue_held ON postroom_queue (box, group_id, id) WHERE holds IS NOT NULL;
 CREATE INDEX postroom_queue_collapse ON postroom_queue (box, collapse_key) WHERE collapse_key IS NOT NULL;
 CREATE INDEX postroom_queue_expires ON postroom_queue (box, expires) WHERE expires IS NOT NULL;
-CREATE INDEX postroom_queue_dead ON postroom_queue (box, id) WHERE state = 4;
-CREATE INDEX postroom_queue_seen ON postroom_queue (box, id) WHERE state = 0;
+CREATE INDEX postroom_queue_dead ON postroom_queue (box, id) WHERE died_at IS NOT NULL;
+-- Of all rows, only a sighting neither can be claimed, nor stands in a line, nor has died.
+CREATE INDEX postroom_queue_seen ON postroom_queue (box, id)
+ WHERE available_at IS NULL AND group_id IS NULL AND died_at IS NULL;
 
 -- Lines that somebody has left while another had a lock on who comes next: a claim looks at them too. Almost always empty.
 CREATE TABLE postroom_nudge (
@@ -93,7 +101,8 @@ CREATE INDEX postroom_ledger_completed ON postroom_ledger (box, completed_at);
 CREATE VIEW postroom_work AS
 SELECT m.id, m.source, m.message_id, m.topic, m.payload, m.format, m.headers, m.correlation_id, m.group_id,
        m.collapse_key, m.hash, m.due, m.expires, m.received_at, m.first_seen, m.last_seen, m.revision,
-       q.state::integer AS state, q.attempt, q.deliveries, q.last_error, q.owner, q.fence, q.available_at,
+       q.state::integer AS state, q.attempt, q.deliveries, q.last_error, q.owner, q.fence,
+       CASE q.state WHEN 2 THEN q.lease_until ELSE q.available_at END AS available_at,
        q.died_at AS completed_at, NULL::uuid AS completed_by, NULL::text AS ending, q.group_id AS line, m.box
   FROM postroom_queue q
   JOIN postroom_message m ON m.id = q.id;
@@ -104,7 +113,7 @@ SELECT m.id, m.source, m.message_id, m.topic, m.payload, m.format, m.headers, m.
        m.collapse_key, m.hash, m.due, m.expires, m.received_at, m.first_seen, m.last_seen, m.revision,
        coalesce(q.state, 3)::integer AS state, coalesce(q.attempt, l.attempt) AS attempt,
        coalesce(q.deliveries, l.deliveries) AS deliveries, coalesce(q.last_error, l.last_error) AS last_error,
-       q.owner, q.fence, q.available_at,
+       q.owner, q.fence, CASE q.state WHEN 2 THEN q.lease_until ELSE q.available_at END AS available_at,
        coalesce(q.died_at, l.completed_at) AS completed_at, l.completed_by, l.ending, q.group_id AS line, m.box
   FROM postroom_message m
   LEFT JOIN postroom_queue q ON q.id = m.id
