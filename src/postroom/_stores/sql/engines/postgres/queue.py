@@ -13,7 +13,7 @@ from postroom._stores.sql.engines.postgres.arrays import NO, NULL, YES, array_te
 from postroom._stores.sql.engines.postgres.frontier import BEGINNING, Frontier, Place
 from postroom._stores.sql.engines.postgres.wakeups import Wakeups
 from postroom._stores.sql.lines import MOST_HINTS, Doomed, Picked
-from postroom._stores.sql.queue import Indexed, QueuePrograms, batches_of_one_owner, line_of
+from postroom._stores.sql.queue import Indexed, QueuePrograms, batches_of_one_owner
 from postroom._stores.sql.statements import Statement
 from postroom.spi import Ask, Box, Claim, Draft, Filter, Key, Settlement, StoredMessage
 
@@ -87,9 +87,9 @@ class PostgresQueue(QueuePrograms):
             "expires": [draft.expires for draft in drafts],
             "lifetime": [draft.lifetime for draft in drafts],
             "received_at": [draft.received_at for draft in drafts],
-            "line": [line_of(box, draft) for draft in drafts],
         }
         columns |= {name: _unless_empty(values) for name, values in options.items()}
+        columns["fifo"] = box.order.fifo
         alone = alone and drafts[0].collapse_key is None
         return _arrivals((yield Statement("arrive", columns, alone=alone)))
 
@@ -206,7 +206,11 @@ class PostgresQueue(QueuePrograms):
 
 
 def _arrivals(found: Sequence[Row]) -> list[tuple[int, bool]]:
-    return [(id_, is_new) for id_, is_new, _ in found]
+    [(ids, new, _)] = found
+    if new is None:
+        return [(id_, True) for id_ in ids]
+    new = set(new)
+    return [(id_, id_ in new) for id_ in ids]
 
 
 def _shared(values: list[str]) -> list[str]:

@@ -28,7 +28,8 @@ SELECT pg_notify(:channel, :box)
 
 -- name: arrive_plain
 -- Messages without options, in one statement: ids in the order of the drafts, rows in the order of their keys, so that
--- two bulk puts with common keys wait for each other and do not deadlock. An array of one item stands for all rows.
+-- two bulk puts with common keys wait for each other and do not deadlock. An array of one item stands for all rows. The
+-- answer is one row: all ids in their order, and, unless all of them are, those that are new.
 WITH given AS MATERIALIZED (
     SELECT nextval('postroom_ids') AS id, d.message_id, d.payload, d.place,
            coalesce(d.source, (:source::text[])[1]) AS source, coalesce(d.topic, (:topic::text[])[1]) AS topic,
@@ -46,9 +47,9 @@ WITH given AS MATERIALIZED (
     INSERT INTO postroom_queue (id, box, state, available_at)
     SELECT id, :box, 1, :now FROM new
 )
-SELECT g.id, n.id IS NOT NULL, (SELECT pg_notify(:channel, :box) WHERE :tells::boolean AND EXISTS (SELECT FROM new))
-  FROM given g LEFT JOIN new n ON n.id = g.id
- ORDER BY g.place
+SELECT array(SELECT id FROM given ORDER BY place),
+       CASE WHEN (SELECT count(*) FROM new) < (SELECT count(*) FROM given) THEN array(SELECT id FROM new) END,
+       (SELECT pg_notify(:channel, :box) WHERE :tells::boolean AND EXISTS (SELECT FROM new))
 
 -- name: arrive
 -- The same for messages with any option. NULL instead of an array stands for NULL in all rows.
@@ -57,14 +58,13 @@ WITH given AS MATERIALIZED (
            coalesce(d.source, (:source::text[])[1]) AS source, coalesce(d.topic, (:topic::text[])[1]) AS topic,
            coalesce(d.format, (:format::text[])[1]) AS format,
            d.headers, d.correlation_id, d.group_id, d.collapse_key, d.hash, d.hash_algorithm, d.due, d.received_at,
-           d.line, coalesce(d.expires, :now + d.lifetime) AS expires_at
+           coalesce(d.expires, :now + d.lifetime) AS expires_at
       FROM unnest(:source::text[], :message_id::text[], :topic::text[], :payload::bytea[], :format::text[],
                   :headers::text[], :correlation_id::text[], :group_id::text[], :collapse_key::text[], :hash::bytea[],
                   :hash_algorithm::text[], :due::timestamptz[], :expires::timestamptz[], :lifetime::interval[],
-                  :received_at::timestamptz[], :line::text[])
+                  :received_at::timestamptz[])
            WITH ORDINALITY AS d (source, message_id, topic, payload, format, headers, correlation_id, group_id,
-                                 collapse_key, hash, hash_algorithm, due, expires, lifetime, received_at, line,
-                                 place)
+                                 collapse_key, hash, hash_algorithm, due, expires, lifetime, received_at, place)
 ), new AS (
     INSERT INTO postroom_message (id, box, source, message_id, topic, payload, format, headers, correlation_id, group_id,
                                   collapse_key, hash, hash_algorithm, due, expires, received_at, first_seen, last_seen)
@@ -73,22 +73,22 @@ WITH given AS MATERIALIZED (
       FROM given
      ORDER BY message_id COLLATE "C", source COLLATE "C"
         ON CONFLICT (box, message_id, source, retired) DO NOTHING
-    RETURNING id
+    RETURNING id, due, CASE WHEN :fifo::boolean THEN group_id END AS line, collapse_key, expires
 ), entered AS (
     INSERT INTO postroom_queue (id, box, state, available_at, fence, group_id, collapse_key, expires)
     -- Of several new ones in a line, the first wakes the others; who has a due time wakes by itself. Whether somebody
     -- stands ahead is not asked: to rely on that, it would have to be locked. The first claim finds out.
-    SELECT g.id, :box, 1,
-           CASE WHEN g.due > :now THEN g.due
-                WHEN g.line IS NULL OR g.due IS NOT NULL THEN :now
-                WHEN row_number() OVER (PARTITION BY g.line, g.due IS NULL ORDER BY g.place) = 1 THEN :now
+    SELECT id, :box, 1,
+           CASE WHEN due > :now THEN due
+                WHEN line IS NULL OR due IS NOT NULL THEN :now
+                WHEN row_number() OVER (PARTITION BY line, due IS NULL ORDER BY id) = 1 THEN :now
            END,
-           CASE WHEN g.due > :now AND g.line IS NOT NULL THEN -1 ELSE 0 END, g.line, g.collapse_key, g.expires_at
-      FROM new n JOIN given g ON g.id = n.id
+           CASE WHEN due > :now AND line IS NOT NULL THEN -1 ELSE 0 END, line, collapse_key, expires
+      FROM new
 )
-SELECT g.id, n.id IS NOT NULL, (SELECT pg_notify(:channel, :box) WHERE :tells::boolean AND EXISTS (SELECT FROM new))
-  FROM given g LEFT JOIN new n ON n.id = g.id
- ORDER BY g.place
+SELECT array(SELECT id FROM given ORDER BY place),
+       CASE WHEN (SELECT count(*) FROM new) < (SELECT count(*) FROM given) THEN array(SELECT id FROM new) END,
+       (SELECT pg_notify(:channel, :box) WHERE :tells::boolean AND EXISTS (SELECT FROM new))
 
 -- name: insert_message
 INSERT INTO postroom_message (id, box, source, message_id, topic, payload, format, headers, correlation_id, group_id,
@@ -281,9 +281,9 @@ UNION ALL
  ORDER BY t.was, t.id)
 
 -- name: lock_doomed
--- What a claim has left behind, if it is still so.
+-- What a claim has left behind, if it is still so. A bare time would make another index seem to fit.
 SELECT id, coalesce(expires <= :now, false) FROM postroom_queue
- WHERE id = ANY (:ids::bigint[]) AND available_at <= :now AND (state = 1 OR lease_until <= :now)
+ WHERE id = ANY (:ids::bigint[]) AND coalesce(available_at, 'infinity') <= :now AND (state = 1 OR lease_until <= :now)
    AND (expires <= :now OR deliveries >= :most::integer)
  ORDER BY id
    FOR UPDATE SKIP LOCKED
@@ -530,37 +530,33 @@ UPDATE postroom_message SET payload = '', format = 'text', headers = NULL WHERE 
 -- that it cannot leave without seeing who stands behind. A spurious promotion is only a hint. Where somebody is at all of
 -- a line, or at one who comes before and sleeps, the line is nudged instead: that cannot be passed by. So it is in a
 -- caller's transaction that reads an old snapshot, and does not see who sleeps.
-WITH first AS MATERIALIZED (
-    SELECT g.group_id, f.id, f.state = 1 AND f.available_at IS NULL AS sleeps
+WITH looked AS MATERIALIZED (
+    SELECT g.group_id, first.id AS first, first.sleeps, front.id AS front
       FROM unnest(:groups::text[]) AS g (group_id)
-      CROSS JOIN LATERAL (
-            SELECT q.id, q.state, q.available_at FROM postroom_queue q
+      LEFT JOIN LATERAL (
+            SELECT q.id, q.state = 1 AND q.available_at IS NULL AS sleeps
+              FROM postroom_queue q
              WHERE q.box = :box AND q.group_id = g.group_id
                AND NOT (q.fence < 0 AND q.available_at > :now)
              ORDER BY q.id
-             LIMIT 1) f
-), front AS MATERIALIZED (
-    SELECT first.group_id, f.id
-      FROM first
-      CROSS JOIN LATERAL (
+             LIMIT 1) first ON true
+      LEFT JOIN LATERAL (
             SELECT q.id FROM postroom_queue q
-             WHERE q.box = :box AND q.group_id = first.group_id
+             WHERE q.box = :box AND q.group_id = g.group_id
                AND NOT (q.fence < 0 AND q.available_at > :now)
              ORDER BY q.id
              LIMIT 1
-               FOR NO KEY UPDATE SKIP LOCKED) f
+               FOR NO KEY UPDATE SKIP LOCKED) front ON true
 ), nudged AS (
     INSERT INTO postroom_nudge (id, box, group_id)
-    SELECT nextval('postroom_ids'), :box, g.group_id
-      FROM unnest(:groups::text[]) AS g (group_id)
-      LEFT JOIN first ON first.group_id = g.group_id
-      LEFT JOIN front ON front.group_id = g.group_id
-     WHERE first.id IS NOT NULL AND (front.id IS NULL OR first.sleeps AND first.id <> front.id)
+    SELECT nextval('postroom_ids'), :box, group_id
+      FROM looked
+     WHERE first IS NOT NULL AND (front IS NULL OR sleeps AND first <> front)
         OR current_setting('transaction_isolation') <> 'read committed'
 )
 UPDATE postroom_queue q SET available_at = :now
-  FROM front
- WHERE q.id = front.id AND q.state = 1 AND q.available_at IS NULL
+  FROM looked
+ WHERE q.id = looked.front AND q.state = 1 AND q.available_at IS NULL
 
 -- == replay, purge, find ==
 
@@ -605,10 +601,12 @@ SELECT w.*
  LIMIT :limit
 
 -- name: find_listed
-SELECT e.* FROM postroom_entry e WHERE e.id = ANY (:ids::bigint[]) AND e.box = :box ORDER BY e.id
+-- A bare box would make another index seem to fit.
+SELECT e.* FROM postroom_entry e WHERE e.id = ANY (:ids::bigint[]) AND e.box || '' = :box ORDER BY e.id
 
 -- name: purge_done
--- Each message is looked up beside its line in the ledger: a join would read all of both first.
+-- Each message is looked up beside its line in the ledger: a join would read all of both first, and so would any order
+-- but that of the index.
 WITH old AS MATERIALIZED (
     SELECT l.id
       FROM postroom_ledger l
@@ -617,7 +615,7 @@ WITH old AS MATERIALIZED (
      WHERE l.box = :box AND l.completed_at <= :cutoff
        AND (:sliding::integer = 0 OR m.last_seen <= :cutoff)
        AND (:window::interval IS NULL OR m.first_seen + :window <= :now)
-     ORDER BY l.completed_at, l.id
+     ORDER BY l.completed_at
      LIMIT :limit
        FOR UPDATE OF l SKIP LOCKED
 )
