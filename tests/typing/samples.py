@@ -153,3 +153,9 @@ async def use_running() -> None:
 def handle(message: Message[OrderPlaced]) -> None:
     assert_type(message.payload, OrderPlaced)
     assert_type(message.payload.order, int)
+
+
+@orders.handler("order.returned")
+async def take_back(message: Message) -> None:
+    """Who does not care what the payload is writes no type for it."""
+    assert_type(message.payload, Any)

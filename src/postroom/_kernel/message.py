@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple
 from uuid import UUID
 
 from postroom._kernel.states import Ending, State
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    # A bare `Message` has any payload. Only type checkers know such defaults before Python 3.13.
+    from typing_extensions import TypeVar
+
+    T = TypeVar("T", default=Any)
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
 P = TypeVar("P")
 
 Format = Literal["json", "text", "bytes"]

@@ -206,11 +206,13 @@ class Pump:
     def _outcomes_to_hand_in(self) -> list[Settlement]:
         """All that there are; but the outcomes of a line must not overtake each other, so some may have to wait."""
         outcomes, self._outcomes = self._outcomes, []
-        if self.box.order.fifo and any(self._on_their_way):
-            leaving = {self._line_of(settlement) for settlement in chain(*self._on_their_way)} - {None}
-            self._outcomes = [settlement for settlement in outcomes if self._line_of(settlement) in leaving]
-            outcomes = [settlement for settlement in outcomes if self._line_of(settlement) not in leaving]
-        return outcomes
+        if not (self.box.order.fifo and any(self._on_their_way)):
+            return outcomes
+        leaving = {self._line_of(settlement) for settlement in chain(*self._on_their_way)} - {None}
+        first: list[Settlement] = []
+        for settlement in outcomes:
+            (self._outcomes if self._line_of(settlement) in leaving else first).append(settlement)
+        return first
 
     def _frees(self, settlement: Settlement) -> bool:
         """Whether there is something to claim because of it: itself, or the next of its group."""

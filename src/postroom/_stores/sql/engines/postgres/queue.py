@@ -197,11 +197,11 @@ class PostgresQueue(QueuePrograms):
         batches = list(batches_of_one_owner(done))
         for owner, held in batches:
             alone = len(batches) == 1 and not box.order.fifo and not blank
-            completed = yield Statement("complete", self._proof(box, owner, held), alone=alone)
+            [(completed, lines)] = yield Statement("complete", self._proof(box, owner, held), alone=alone)
             if blank and completed:
-                yield Statement("blank", {"ids": [id_ for id_, _ in completed]})
-            yield from self.promote(box, [group for _, group in completed])
-            settled += [held[id_][0] for id_, _ in completed]
+                yield Statement("blank", {"ids": completed})
+            yield from self.promote(box, lines)
+            settled += [held[id_][0] for id_ in completed]
         return settled
 
 

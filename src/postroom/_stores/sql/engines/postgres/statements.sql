@@ -501,7 +501,7 @@ UPDATE postroom_queue q SET last_error = e.error, attempt = q.attempt + e.counte
 
 -- name: complete
 -- The ids come in order and are looked up one by one, so their rows are locked in that order: to lock them first would
--- be to write each of them twice.
+-- be to write each of them twice. The answer is one row: what was completed, and the lines that have moved on.
 WITH gone AS (
     DELETE FROM postroom_queue q
      USING unnest(:ids::text::bigint[], :fences::text::bigint[]) AS c (id, fence)
@@ -511,7 +511,7 @@ WITH gone AS (
     INSERT INTO postroom_ledger (id, box, completed_at, completed_by, ending, attempt, deliveries, last_error)
     SELECT id, :box, :now, owner, 'handled', attempt, deliveries, last_error FROM gone
 )
-SELECT id, group_id FROM gone
+SELECT array(SELECT id FROM gone), array(SELECT DISTINCT group_id FROM gone WHERE group_id IS NOT NULL)
 
 -- name: finish
 INSERT INTO postroom_ledger (id, box, completed_at, completed_by, ending, attempt, deliveries, last_error)
