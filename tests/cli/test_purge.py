@@ -55,7 +55,10 @@ def test_a_url_purges_by_the_defaults_or_by_age(run_each: RunEach, tmp_path: Pat
     )
     assert (deleted(done), deleted(seen)) == ([(0, 2)], [(0, 1)])
     assert answer(done)["boxes"][0] == {"kind": "inbox", "name": "inbox", "reaped": 0, "deleted": 2}
-    assert (elsewhere.returncode, elsewhere.stderr) == (0, "")
+    assert (elsewhere.returncode, elsewhere.stderr) == (
+        0,
+        "there is nothing in outbox:outbox; there is in inbox:inbox\n",
+    )
     assert "deleted" in elsewhere.stdout
     assert counts(tmp_path) == {State.CLAIMED: 1, State.DEAD: 1}
 

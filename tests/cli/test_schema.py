@@ -27,6 +27,12 @@ def test_migrate_makes_the_tables_once(run_each: RunEach, tmp_path: Path) -> Non
         assert room.inbox().enqueue("topic", "text", source="shop", message_id="1").is_new
 
 
+def test_a_store_without_tables_says_so(run_each: RunEach) -> None:
+    [ran] = run_each(("migrate", "--url", "redis://nowhere.invalid"))
+    assert ran.returncode == 0
+    assert ran.stdout == "redis:nowhere.invalid/: there are no tables to make in such a store; it was not opened\n"
+
+
 def test_the_option_goes_before_the_environment(run_each: RunEach, tmp_path: Path) -> None:
     given, default = run_each(
         ("migrate", "--json", "--url", "sqlite:///given.db"), ("migrate", "--json"), POSTROOM_URL=URL

@@ -33,7 +33,8 @@ def test_it_counts_the_boxes_of_a_room_or_those_named(run_each: RunEach, tmp_pat
     assert answer(of_room) == {"store": "sqlite:shop.db", "boxes": [orders, row("outbox", "mail")]}
     assert answer(of_attribute) == answer(of_room)
     assert answer(default)["boxes"] == [orders, outbox]  # what the database itself knows
-    assert answer(named)["boxes"] == [orders, row("inbox", "other"), outbox]
+    assert json.loads(named.stdout)["boxes"] == [orders, row("inbox", "other"), outbox]
+    assert named.stderr == "there is nothing in inbox:other; there is in inbox:orders, outbox:outbox\n"
     assert (table.returncode, table.stderr) == (0, "")
     [header] = [line.split() for line in table.stdout.splitlines() if "waiting" in line]
     [counts] = [line.split() for line in table.stdout.splitlines() if "orders" in line]

@@ -42,9 +42,9 @@ INSERT INTO postroom_queue (id, box, state, available_at) SELECT id, '{BOX_KEY}'
 _CLAIM = f"""
 WITH due AS MATERIALIZED (
     SELECT id, available_at FROM postroom_queue
-     WHERE box = '{BOX_KEY}' AND available_at <= now() AND (available_at, id) > ($3, $4::bigint)
-       AND (state = 1 OR lease_until <= now())
-     ORDER BY available_at, id
+     WHERE (box, available_at, id) > ('{BOX_KEY}', $3, $4::bigint) AND (box, available_at) <= ('{BOX_KEY}', now())
+       AND available_at IS NOT NULL AND (state = 1 OR lease_until <= now())
+     ORDER BY box, available_at, id
      LIMIT $1
        FOR NO KEY UPDATE SKIP LOCKED
 ), taken AS (

@@ -8,7 +8,6 @@ import math
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from heapq import heappop, heappush
 from itertools import chain
 from typing import Any
 from uuid import UUID
@@ -23,6 +22,7 @@ from postroom._kernel.policy import Box
 from postroom._kernel.queries import Ask
 from postroom._kernel.settlement import Settlement
 from postroom._runtime.execute import Executor, name
+from postroom._runtime.pace import Begun, Pace, Rest
 from postroom._runtime.plan import Line, Piece, plan
 from postroom.errors import TransactionRefused
 
@@ -32,12 +32,8 @@ SLICE = 0.005
 """Seconds that handlers which never wait may keep the loop to themselves."""
 TURNS = 2
 """Turns that may be under way together, where the store can: it does one while we read what the other has brought."""
-MOST_DUES = 10_000
-"""Moments that are remembered, at which something becomes ready."""
 STUBBORN = 5.0
 """Seconds that a cancelled handler may take to end."""
-TROUBLE = (0.1, 5.0)
-"""Seconds of rest after the store failed: at first, and at most."""
 
 
 class Pump:
@@ -57,7 +53,6 @@ class Pump:
         self._outcomes: list[Settlement] = []
         self._on_their_way: list[list[Settlement]] = []
         """What the turns under way are handing in."""
-        self._claims_under_way = self._claims_begun = 0
         self._handling: set[int] = set()
         """What handlers have at this moment."""
         self._busy: Counter[Handler | None] = Counter()
@@ -69,15 +64,8 @@ class Pump:
         """Messages that were claimed so far."""
         self.last_error: str | None = None
         """What the store raised last, if its last turn failed."""
-        self._may_claim_at = 0.0
-        self._hints = 0
-        self._dues: list[float] = []
-        """A heap: when something that is known here becomes ready. Of others' messages polling tells."""
-        self._plenty = False
-        """Whether the last claim came back full: then the next need not wait for the one that is under way."""
-        self._pause = box.work.idle[0].total_seconds()
-        self._rest = TROUBLE[0]
-        self._rests_until = 0.0
+        self._pace = Pace(*(pause.total_seconds() for pause in box.work.idle))
+        self._rest = Rest()
 
     # -- the turn ------------------------------------------------------------------------------------------------
 
@@ -114,15 +102,13 @@ class Pump:
         return len(self._in_hand)
 
     def wake(self) -> None:
-        """A hint: there may be something to claim. One that is under way may have been too early for it."""
-        self._hints += 1
-        self._may_claim_at = 0.0
+        """A hint: there may be something to claim."""
+        self._pace.hint()
         self._turn_is_due.set()
 
     def expect(self, seconds: float) -> None:
         """A hint: there will be something to claim then."""
-        if len(self._dues) < MOST_DUES:
-            heappush(self._dues, _now() + seconds)
+        if self._pace.expect(_now() + seconds):
             self._turn_is_due.set()  # whoever sleeps does not know of it yet
 
     async def _take_turns(self) -> None:
@@ -135,7 +121,7 @@ class Pump:
 
     def _is_turn_due(self) -> bool:
         """Outcomes are handed in together, by one turn at a time; another joins it only for a whole batch."""
-        if _now() < self._rests_until:
+        if _now() < self._rest.until:
             return False
         if self._asks_for():
             return True
@@ -145,37 +131,31 @@ class Pump:
 
     async def _wait_for_a_turn(self) -> None:
         self._turn_is_due.clear()
-        at = min([self._may_claim_at, *self._dues[:1]]) if self._has_room() else math.inf
-        if _now() < self._rests_until:
-            at = self._rests_until
+        at = self._pace.next if self._has_room() else math.inf
+        if _now() < self._rest.until:
+            at = self._rest.until
         with suppress(TimeoutError):
             async with asyncio.timeout_at(None if at == math.inf else at):
                 await self._turn_is_due.wait()
 
     def _asks_for(self) -> int:
         """How many messages to claim now: none, or half of what fits."""
-        while self._dues and self._dues[0] <= _now():
-            heappop(self._dues)
-            self.wake()
-        return self.box.work.batch_size if _now() >= self._may_claim_at and self._has_room() else 0
+        return self.box.work.batch_size if self._pace.is_time(_now()) and self._has_room() else 0
 
     def _has_room(self) -> bool:
         """For another claim, beside what those under way may bring, and what stays when all outcomes are settled."""
-        if self._stopping or (self._claims_under_way and not self._plenty):
+        if self._stopping or (self._pace.under_way and not self._pace.is_plenty):
             return False
-        coming = (self._claims_under_way + 1) * self.box.work.batch_size
+        coming = (self._pace.under_way + 1) * self.box.work.batch_size
         left = len(self._in_hand) - len(self._outcomes) - sum(map(len, self._on_their_way))
         # What is handled and not settled would be handled again after a crash: while a turn hangs, it must not grow.
         return left + coming <= self._most and len(self._in_hand) + coming <= TURNS * self._most
 
     async def _turn(self) -> None:
-        limit, hints = self._asks_for(), self._hints
+        limit = self._asks_for()
+        begun = self._pace.begin() if limit else None
         outcomes = self._outcomes_to_hand_in()
         self._on_their_way.append(outcomes)
-        beside = self._claims_under_way
-        self._claims_under_way += limit > 0
-        self._claims_begun += limit > 0
-        begun = self._claims_begun
         try:
             settled, messages = await self._exchange(outcomes, limit)
         except BaseException as error:
@@ -186,20 +166,18 @@ class Pump:
             return
         finally:
             self._on_their_way.remove(outcomes)
-            self._claims_under_way -= limit > 0
+            if begun is not None:
+                self._pace.end()
         if self.last_error is not None:
             _log.info("%s the store answers again", self._where)
-        self.last_error, self._rest, self._rests_until = None, TROUBLE[0], 0.0
+        self.last_error = None
+        self._rest.end()
         for settlement, kept in zip(outcomes, settled, strict=True):
             self._forget(settlement.target, kept=kept)  # type: ignore[arg-type]
             if settlement.delay and kept:
                 self.expect(settlement.delay.total_seconds())
-        if limit:
-            pause = self._receive(messages, limit)
-            # One that was empty beside another proves nothing: that one may have kept from it what it did not take.
-            is_proof = messages or (not beside and self._claims_begun == begun)
-            if self._hints == hints:
-                self._may_claim_at = _now() + (pause if is_proof else 0)
+        if begun is not None:
+            self._receive(begun, messages, limit)
         elif any(map(self._frees, outcomes)):
             self.wake()  # only now: a claim beside this turn may have come too early
 
@@ -230,7 +208,7 @@ class Pump:
 
     def _take_a_rest(self, error: Exception) -> None:
         """After an error of the store: longer each time, and cut short only by `stop`."""
-        if _now() < self._rests_until:
+        if _now() < self._rest.until:
             return  # the other turn has told it
         self.last_error = type(error).__name__
         passes = self._store.passes(error)  # an outage needs no traceback; a fault of ours, or of a plan, does
@@ -238,23 +216,17 @@ class Pump:
             "%s the store failed (%s); trying again in %.1f s",
             self._where,
             describe(error),
-            self._rest,
+            self._rest.seconds,
             exc_info=None if passes else error,
         )
-        self._rests_until = _now() + self._rest
-        self._rest = min(self._rest * 2, TROUBLE[1])
+        self._rest.begin(_now())
 
-    def _receive(self, messages: list[Message[Any]], limit: int) -> float:
-        """Answers in how many seconds to claim again."""
-        shortest, longest = (delta.total_seconds() for delta in self.box.work.idle)
-        self._plenty = len(messages) == limit
+    def _receive(self, begun: Begun, messages: list[Message[Any]], limit: int) -> None:
+        self._pace.learn(begun, len(messages), limit, _now(), polls=not self._draining)
         if not messages:
             if self._draining:  # what is in hand, or on its way here, may free a group, or be ready again
-                self._stopping = not self._in_hand and not self._claims_under_way
-                return math.inf
-            pause, self._pause = self._pause, min(self._pause * 2, longest)
-            return pause
-        self._pause = shortest
+                self._stopping = not self._in_hand and not self._pace.under_way
+            return
         self.handled += len(messages)
         held = [message.under(Lease()) for message in messages]
         for message in held:
@@ -266,7 +238,6 @@ class Pump:
         self._work_is_here.set()
         if self._stopping:
             self.stop()  # told while the claim was under way
-        return 0 if self._draining or self._plenty else shortest
 
     def _forget(self, claim: Claim, *, kept: bool) -> None:
         message = self._in_hand.get(claim.id)
@@ -497,7 +468,7 @@ class Pump:
 
     def stop(self) -> None:
         """Claim no more; give back what was not begun. `run` ends when the rest is done."""
-        self._stopping, self._rests_until = True, 0.0
+        self._stopping, self._rest.until = True, 0.0
         while self._lines:
             for piece in self._lines.popleft():
                 self._give_back(piece.messages)

@@ -21,6 +21,7 @@ from postroom.spi import Directory
 
 AnyBox = Inbox | Outbox
 R = TypeVar("R")
+_MOST_NAMES = 10
 
 
 def load(path: str) -> Postroom:
@@ -78,8 +79,8 @@ class Place:
 
     def boxes(self, inboxes: Iterable[str] | None, outboxes: Iterable[str] | None) -> list[AnyBox]:
         """Those that are named; otherwise all of a declared room, or of the database; or the two with default names."""
-        named = [self._box("inbox", name) for name in inboxes or ()]
-        named += [self._box("outbox", name) for name in outboxes or ()]
+        named = [self._named("inbox", name) for name in inboxes or ()]
+        named += [self._named("outbox", name) for name in outboxes or ()]
         if named:
             return named
         if self.is_declared:
@@ -95,7 +96,15 @@ class Place:
         """The one box that is named."""
         if (inbox is None) == (outbox is None):
             raise typer.BadParameter("name one box, by --inbox or by --outbox", param_hint="--inbox / --outbox")
-        return self._box("outbox", outbox) if inbox is None else self._box("inbox", inbox)
+        return self._named("outbox", outbox) if inbox is None else self._named("inbox", inbox)
+
+    def _named(self, kind: BoxKind, name: Any) -> AnyBox:
+        """A box that somebody has typed. One that is empty may be a slip: then it helps to know the others."""
+        face = self._box(kind, name)
+        if not self.is_declared and (found := self._found()) and face.box.key not in found:
+            others = ", ".join(found[:_MOST_NAMES]) + (", …" if len(found) > _MOST_NAMES else "")
+            typer.echo(f"there is nothing in {face.box.key}; there is in {others}", err=True)
+        return face
 
     def _box(self, kind: BoxKind, name: Any) -> AnyBox:
         if not self.is_declared:

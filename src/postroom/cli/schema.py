@@ -12,31 +12,34 @@ from postroom import Postroom, sync
 from postroom._connect import ENVIRONMENT
 from postroom._stores.sql.statements import DEFAULT_PREFIX
 from postroom.cli.options import Json, Prefix, Schema, Url, print_json
+from postroom.spi import Schema as HasTables
 
 
 def migrate(*, url: Url = None, schema: Schema = None, prefix: Prefix = DEFAULT_PREFIX, json: Json = False) -> None:
     """Make or update the tables. Safe to repeat, and to run everywhere."""
-    name, applied = _migrate(url, schema=schema, prefix=prefix)
+    store, applied = _migrate(url, schema=schema, prefix=prefix)
     if json:
-        print_json({"store": name, "applied": applied})
+        print_json({"store": store.name, "applied": applied})
     elif applied:
-        typer.echo(f"{name}: applied schema version {', '.join(map(str, applied))}")
+        typer.echo(f"{store.name}: applied schema version {', '.join(map(str, applied))}")
+    elif isinstance(store.store, HasTables):
+        typer.echo(f"{store.name}: nothing to do")
     else:
-        typer.echo(f"{name}: nothing to do")
+        typer.echo(f"{store.name}: there are no tables to make in such a store; it was not opened")
 
 
-def _migrate(url: str | None, **names: Any) -> tuple[str, list[int]]:
+def _migrate(url: str | None, **names: Any) -> tuple[Any, list[int]]:
     # A file that cannot be opened leaves nothing behind with sqlite3, but a thread with aiosqlite, which may speak up
     # after we did. Elsewhere async code has the wider choice of drivers.
     if (url or os.environ.get(ENVIRONMENT, "")).startswith("sqlite:"):
         with sync.Postroom(url, **names) as room:
-            return room.store.name, room.migrate()
+            return room.store, room.migrate()
     return asyncio.run(_migrate_async(Postroom(url, **names)))
 
 
-async def _migrate_async(room: Postroom) -> tuple[str, list[int]]:
+async def _migrate_async(room: Postroom) -> tuple[Any, list[int]]:
     try:
-        return room.store.name, await room.migrate()
+        return room.store, await room.migrate()
     finally:
         await room.close()
 

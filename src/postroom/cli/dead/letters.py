@@ -41,14 +41,16 @@ def letters(place: Place, box: AnyBox, fitting: Fitting, most: int | None) -> It
 
 
 def table(found: Sequence[Message[Any]]) -> Table:
-    made = Table("id", "source", "message id", "topic", "group", "attempts", "died, in UTC", "error")
+    group = ["group"] if any(letter.group for letter in found) else []  # a terminal is narrow
+    made = Table("id", "source", "message id", "topic", *group, "attempts", "died, in UTC", "error")
     for column in made.columns:
         column.overflow = "fold"  # an id that is cut cannot be used
-    made.columns[0].no_wrap = made.columns[6].no_wrap = True
+    made.columns[0].no_wrap = made.columns[-2].no_wrap = True
     for letter in found:
         made.add_row(
             str(letter.id),
-            *map(clean, (letter.source, letter.message_id, letter.topic, letter.group or "")),
+            *map(clean, (letter.source, letter.message_id, letter.topic)),
+            *(clean(letter.group or "") for _ in group),
             str(letter.attempt),
             "" if letter.completed_at is None else f"{letter.completed_at:%Y-%m-%d %H:%M:%S}",
             clean(shorten(letter.last_error or "")),

@@ -591,7 +591,7 @@ SELECT e.*
 SELECT w.*
   FROM postroom_queue q
   JOIN postroom_work w ON w.id = q.id
- WHERE q.box = :box AND q.died_at IS NOT NULL AND q.id > :after
+ WHERE q.box = :box AND q.state = 4 AND q.died_at IS NOT NULL AND q.id > :after
    AND (:blocking::integer = 0 OR q.group_id IS NOT NULL)
    AND (:topic::text IS NULL OR w.topic = :topic)
    AND (:source::text IS NULL OR w.source = :source)
@@ -624,7 +624,7 @@ DELETE FROM postroom_ledger l USING old WHERE l.id = old.id RETURNING l.id
 -- name: purge_dead
 WITH old AS MATERIALIZED (
     SELECT id FROM postroom_queue
-     WHERE box = :box AND died_at <= :cutoff ORDER BY id LIMIT :limit FOR UPDATE SKIP LOCKED
+     WHERE box = :box AND state = 4 AND died_at <= :cutoff ORDER BY id LIMIT :limit FOR UPDATE SKIP LOCKED
 )
 DELETE FROM postroom_queue q USING old WHERE q.id = old.id RETURNING q.id, q.group_id
 
@@ -632,8 +632,8 @@ DELETE FROM postroom_queue q USING old WHERE q.id = old.id RETURNING q.id, q.gro
 WITH old AS MATERIALIZED (
     SELECT q.id FROM postroom_queue q
       JOIN postroom_message m ON m.id = q.id
-     WHERE q.box = :box AND q.available_at IS NULL AND q.group_id IS NULL AND q.died_at IS NULL
-       AND m.last_seen <= :cutoff
+     WHERE q.box = :box AND q.state = 0 AND m.last_seen <= :cutoff
+       AND q.available_at IS NULL AND q.group_id IS NULL AND q.died_at IS NULL  -- what the index contains
      ORDER BY q.id
      LIMIT :limit
        FOR UPDATE OF q, m SKIP LOCKED
