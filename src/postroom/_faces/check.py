@@ -39,6 +39,15 @@ def text(name: str, value: Any, *, longest: int = MAX_TEXT) -> str:
     return value
 
 
+def are_plain(*values: Any) -> bool:
+    """Whether all of these pass `text`, found out together: three by one look at what they are joined."""
+    try:
+        joined = "".join(values)
+    except TypeError:
+        return False
+    return all(values) and len(joined) <= MAX_TEXT and joined.isascii() and "\x00" not in joined
+
+
 def optional_text(name: str, value: Any) -> str | None:
     return None if value is None else text(name, value)
 

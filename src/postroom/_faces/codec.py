@@ -30,7 +30,7 @@ _decode = msgspec.json.Decoder().decode
 
 def encode(payload: Any) -> tuple[Format, str | bytes]:
     if type(payload) is dict:
-        return "json", _as_json(payload)
+        return "json", encode_json(payload)
     if isinstance(payload, str):
         if not payload.isascii():
             check_encodable("payload", payload)
@@ -41,10 +41,10 @@ def encode(payload: Any) -> tuple[Format, str | bytes]:
         raise ArgumentTypeError("payload must not be None; an empty str is a valid payload")
     if is_pydantic(payload):
         return "json", payload.model_dump_json()
-    return "json", _as_json(payload)
+    return "json", encode_json(payload)
 
 
-def _as_json(payload: Any) -> str:
+def encode_json(payload: Any) -> str:
     try:
         return _encode(payload).decode()
     except (TypeError, ValueError, RecursionError) as error:

@@ -59,22 +59,21 @@ _options_of = attrgetter(
     "revive_dead",
 )
 _NO_OPTIONS = _options_of(NewMessage("", ""))
-_BEFORE_GROUP, _AFTER_GROUP = Draft("", "")[5:7], Draft("", "")[8:]
+_AFTER_GROUP = Draft("", "")[8:]
 
 
 def draft_of(new: NewMessage, box: Box) -> Draft:
     if type(new.payload) is dict and _options_of(new) == _NO_OPTIONS and box.delivery.lifetime is None:
-        return _plain_draft(new, box)
+        source, message_id, topic = new.source, new.message_id, new.topic
+        if check.are_plain(source, message_id, topic):
+            return _plain_draft(source, message_id, topic, new.payload, _group(new.group, box))  # type: ignore[arg-type]
     return _any_draft(new, box)
 
 
-def _plain_draft(new: NewMessage, box: Box) -> Draft:
+def _plain_draft(source: str, message_id: str, topic: str, payload: dict[Any, Any], group: str | None) -> Draft:
     """Most messages have no options but a group. The rest of their drafts is known beforehand."""
-    key = _key(new, new.payload, box, speaks=False)
-    topic = check.text("topic", new.topic)
-    format_, data = codec.encode(new.payload)
-    group = _group(new.group, box)
-    return tuple.__new__(Draft, (*key, topic, data, format_, *_BEFORE_GROUP, group, *_AFTER_GROUP))
+    given = (source, message_id, topic, codec.encode_json(payload), "json", None, None, group)
+    return tuple.__new__(Draft, given + _AFTER_GROUP)
 
 
 def _any_draft(new: NewMessage, box: Box) -> Draft:

@@ -43,6 +43,15 @@ Indexed = tuple[int, Claim]
 _UNKNOWN = datetime.max.replace(tzinfo=UTC)
 
 
+class Arrived(NamedTuple):
+    """What a put has written, and what it has not."""
+
+    ids: Sequence[int]
+    """One for each draft."""
+    known: frozenset[int]
+    """Those that were not used, because the key was known."""
+
+
 class Known(NamedTuple):
     """A row of the statement `known`."""
 
@@ -82,19 +91,18 @@ class QueuePrograms:
     def _put_batch(self, box: Box, drafts: Sequence[Draft], *, joined: bool, alone: bool) -> Program[list[Receipt]]:
         if keys := sorted({draft.collapse_key for draft in drafts if draft.collapse_key is not None}):
             yield from self._lock_collapse_keys(box, keys)
-        arrivals = yield from self._arrive(box, drafts, joined=joined, alone=alone)
-        known = [draft.key for draft, (_, is_new) in zip(drafts, arrivals, strict=True) if not is_new]
-        yield from self.lock_keys(box, known, in_passing=joined)
+        ids, known = yield from self._arrive(box, drafts, joined=joined, alone=alone)
+        if not keys and not known:
+            return list(map(Receipt.of_new, ids, drafts))
+        met = [draft.key for id_, draft in zip(ids, drafts, strict=True) if id_ in known]
+        yield from self.lock_keys(box, met, in_passing=joined)
         receipts: list[Receipt] = []
-        for draft, (id_, is_new) in zip(drafts, arrivals, strict=True):
-            if is_new:
-                superseded: tuple[int, ...] = ()
-                if draft.collapse_key is not None:
-                    superseded = yield from self._collapse(box, id_, draft, before=id_)
-                receipt = Receipt(ReceiptStatus.NEW, id_, draft.source, draft.message_id, State.WAITING, superseded)
+        for id_, draft in zip(ids, drafts, strict=True):
+            if id_ in known:
+                receipts.append((yield from self._meet(box, id_, draft, joined=joined)))
             else:
-                receipt = yield from self._meet(box, id_, draft, joined=joined)
-            receipts.append(receipt)
+                superseded = yield from self._collapse(box, id_, draft, before=id_)
+                receipts.append(Receipt.of_new(id_, draft)._replace(superseded=superseded))
         return receipts
 
     def _lock_collapse_keys(self, box: Box, keys: list[str]) -> Program[None]:
@@ -105,19 +113,15 @@ class QueuePrograms:
         """Where writers work side by side, those that meet the same known keys do it one after the other."""
         yield from ()
 
-    def _arrive(
-        self, box: Box, drafts: Sequence[Draft], *, joined: bool, alone: bool
-    ) -> Program[list[tuple[int, bool]]]:
-        """Write what is new and let it enter the queue: for each draft an id, and whether it is the new message's.
-
-        `alone`: this is all that is put.
-        """
+    def _arrive(self, box: Box, drafts: Sequence[Draft], *, joined: bool, alone: bool) -> Program[Arrived]:
+        """Write what is new, and let it enter the queue. `alone`: this is all that is put."""
         [(last,)] = yield Statement("reserve", {"count": len(drafts)})
         now = yield from self.moment()
         first = last - len(drafts) + 1
         new = yield from self._insert(box, first, drafts, now)
         yield from self._enter(box, new, now)
-        return [(id_, id_ in new) for id_ in range(first, last + 1)]
+        ids = range(first, last + 1)
+        return Arrived(ids, frozenset(ids) - new.keys())
 
     def _insert(self, box: Box, first: int, drafts: Sequence[Draft], now: Any) -> Program[dict[int, Draft]]:
         """Write what is new, under ids from `first` on; answers the drafts that were."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 NULL, YES, NO = "NULL", "t", "f"
 
@@ -10,3 +10,11 @@ NULL, YES, NO = "NULL", "t", "f"
 def array_text(values: Iterable[int | str]) -> str:
     """Of numbers, or of the constants above."""
     return "{" + ",".join(map(str, values)) + "}"
+
+
+def text_array(values: Sequence[str]) -> str:
+    """Of any texts."""
+    joined = '","'.join(values)
+    if "\\" in joined or joined.count('"') != 2 * (len(values) - 1):
+        joined = '","'.join(value.replace("\\", "\\\\").replace('"', '\\"') for value in values)
+    return f'{{"{joined}"}}'

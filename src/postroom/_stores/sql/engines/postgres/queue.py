@@ -9,11 +9,11 @@ from typing import Any
 from postroom._kernel.policy import DELIVERY_LIMIT, EXPIRED
 from postroom._kernel.program import Program
 from postroom._stores.sql import rows
-from postroom._stores.sql.engines.postgres.arrays import NO, NULL, YES, array_text
+from postroom._stores.sql.engines.postgres.arrays import NO, NULL, YES, array_text, text_array
 from postroom._stores.sql.engines.postgres.frontier import BEGINNING, Frontier, Place
 from postroom._stores.sql.engines.postgres.wakeups import Wakeups
 from postroom._stores.sql.lines import MOST_HINTS, Doomed, Picked
-from postroom._stores.sql.queue import Indexed, QueuePrograms, batches_of_one_owner
+from postroom._stores.sql.queue import Arrived, Indexed, QueuePrograms, batches_of_one_owner
 from postroom._stores.sql.statements import Statement
 from postroom.spi import Ask, Box, Claim, Draft, Filter, Key, Settlement, StoredMessage
 
@@ -59,23 +59,21 @@ class PostgresQueue(QueuePrograms):
         yield from ()
         return set()
 
-    def _arrive(
-        self, box: Box, drafts: Sequence[Draft], *, joined: bool, alone: bool
-    ) -> Program[list[tuple[int, bool]]]:
+    def _arrive(self, box: Box, drafts: Sequence[Draft], *, joined: bool, alone: bool) -> Program[Arrived]:
         content = self.engine.content
         columns: dict[str, Any] = {
             "box": box.key,
             "channel": self._channel,
             "tells": self._wakeups.tells(box.key, joined=joined),
             "source": _shared([draft.source for draft in drafts]),
-            "message_id": [draft.message_id for draft in drafts],
+            "message_id": text_array([draft[1] for draft in drafts]),
             "topic": _shared([draft.topic for draft in drafts]),
             "payload": [content(draft.payload) for draft in drafts],
             "format": _shared([draft.format for draft in drafts]),
         }
         if not any(map(rows.has_options, drafts)):
             # One message is a transaction by itself: nothing that follows is needed to make it whole.
-            return _arrivals((yield Statement("arrive_plain", columns, alone=alone)))
+            return _arrived((yield Statement("arrive_plain", columns, alone=alone)))
         options: dict[str, list[Any]] = {
             "headers": [json.dumps(draft.headers) if draft.headers else None for draft in drafts],
             "correlation_id": [draft.correlation_id for draft in drafts],
@@ -91,7 +89,7 @@ class PostgresQueue(QueuePrograms):
         columns |= {name: _unless_empty(values) for name, values in options.items()}
         columns["fifo"] = box.order.fifo
         alone = alone and drafts[0].collapse_key is None
-        return _arrivals((yield Statement("arrive", columns, alone=alone)))
+        return _arrived((yield Statement("arrive", columns, alone=alone)))
 
     def replay(self, box: Box, which: Filter) -> Program[list[Key]]:
         revived = yield from super().replay(box, which)
@@ -205,12 +203,9 @@ class PostgresQueue(QueuePrograms):
         return settled
 
 
-def _arrivals(found: Sequence[Row]) -> list[tuple[int, bool]]:
-    [(ids, new, _)] = found
-    if new is None:
-        return [(id_, True) for id_ in ids]
-    new = set(new)
-    return [(id_, id_ in new) for id_ in ids]
+def _arrived(found: Sequence[Row]) -> Arrived:
+    [(ids, known, _)] = found
+    return Arrived(ids, frozenset(known or ()))
 
 
 def _shared(values: list[str]) -> list[str]:

@@ -29,12 +29,12 @@ SELECT pg_notify(:channel, :box)
 -- name: arrive_plain
 -- Messages without options, in one statement: ids in the order of the drafts, rows in the order of their keys, so that
 -- two bulk puts with common keys wait for each other and do not deadlock. An array of one item stands for all rows. The
--- answer is one row: all ids in their order, and, unless all of them are, those that are new.
+-- answer is one row: all ids in their order, and those that were not used because their key was known.
 WITH given AS MATERIALIZED (
     SELECT nextval('postroom_ids') AS id, d.message_id, d.payload, d.place,
            coalesce(d.source, (:source::text[])[1]) AS source, coalesce(d.topic, (:topic::text[])[1]) AS topic,
            coalesce(d.format, (:format::text[])[1]) AS format
-      FROM unnest(:source::text[], :message_id::text[], :topic::text[], :payload::bytea[], :format::text[])
+      FROM unnest(:source::text[], :message_id::text::text[], :topic::text[], :payload::bytea[], :format::text[])
            WITH ORDINALITY AS d (source, message_id, topic, payload, format, place)
 ), new AS (
     INSERT INTO postroom_message (id, box, source, message_id, topic, payload, format, first_seen, last_seen)
@@ -48,7 +48,8 @@ WITH given AS MATERIALIZED (
     SELECT id, :box, 1, :now FROM new
 )
 SELECT array(SELECT id FROM given ORDER BY place),
-       CASE WHEN (SELECT count(*) FROM new) < (SELECT count(*) FROM given) THEN array(SELECT id FROM new) END,
+       CASE WHEN (SELECT count(*) FROM new) < (SELECT count(*) FROM given)
+            THEN array(SELECT id FROM given EXCEPT SELECT id FROM new) END,
        (SELECT pg_notify(:channel, :box) WHERE :tells::boolean AND EXISTS (SELECT FROM new))
 
 -- name: arrive
@@ -59,7 +60,7 @@ WITH given AS MATERIALIZED (
            coalesce(d.format, (:format::text[])[1]) AS format,
            d.headers, d.correlation_id, d.group_id, d.collapse_key, d.hash, d.hash_algorithm, d.due, d.received_at,
            coalesce(d.expires, :now + d.lifetime) AS expires_at
-      FROM unnest(:source::text[], :message_id::text[], :topic::text[], :payload::bytea[], :format::text[],
+      FROM unnest(:source::text[], :message_id::text::text[], :topic::text[], :payload::bytea[], :format::text[],
                   :headers::text[], :correlation_id::text[], :group_id::text[], :collapse_key::text[], :hash::bytea[],
                   :hash_algorithm::text[], :due::timestamptz[], :expires::timestamptz[], :lifetime::interval[],
                   :received_at::timestamptz[])
@@ -87,7 +88,8 @@ WITH given AS MATERIALIZED (
       FROM new
 )
 SELECT array(SELECT id FROM given ORDER BY place),
-       CASE WHEN (SELECT count(*) FROM new) < (SELECT count(*) FROM given) THEN array(SELECT id FROM new) END,
+       CASE WHEN (SELECT count(*) FROM new) < (SELECT count(*) FROM given)
+            THEN array(SELECT id FROM given EXCEPT SELECT id FROM new) END,
        (SELECT pg_notify(:channel, :box) WHERE :tells::boolean AND EXISTS (SELECT FROM new))
 
 -- name: insert_message
