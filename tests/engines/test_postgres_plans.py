@@ -23,7 +23,6 @@ ROWS = 1_000_000
 
 # The statement, and the indexes by which it must find its rows.
 HOT = {
-    "claim": ["postroom_queue_ready", "postroom_queue_pkey", "postroom_message_pkey"],
     "turn": ["postroom_queue_ready", "postroom_queue_pkey", "postroom_message_pkey"],
     "hints": ["postroom_queue_ready"],
     "lines": ["postroom_queue_line", "postroom_queue_held"],
@@ -112,7 +111,7 @@ def test_finds_rows_by_index(connection: psycopg.Connection[Any]) -> None:
 def test_a_claim_reads_only_what_it_takes(connection: psycopg.Connection[Any]) -> None:
     """Of nine hundred thousand that wait, fifty are touched."""
     connection.execute("BEGIN")
-    plan = _plan(connection, "claim", analyze=True)
+    plan = _plan(connection, "turn", analyze=True)
     connection.execute("ROLLBACK")
     rows = [int(count) for count in re.findall(r"Scan using postroom_\w+ on postroom_\w+.*?rows=(\d+)", plan)]
     assert rows
@@ -122,7 +121,7 @@ def test_a_claim_reads_only_what_it_takes(connection: psycopg.Connection[Any]) -
 def test_a_claim_tells_no_index(connection: psycopg.Connection[Any]) -> None:
     """A row's new version stands beside the old one: whatever a claim writes, no index contains it."""
     connection.execute("BEGIN")
-    _plan(connection, "claim", analyze=True)
+    _plan(connection, "turn", analyze=True)
     updates = "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_xact_user_tables WHERE relname = 'postroom_queue'"
     written = connection.execute(updates).fetchone()
     connection.execute("ROLLBACK")

@@ -101,7 +101,7 @@ class PostgresQueue(QueuePrograms):
 
     def _claim_due(self, box: Box, ask: Ask) -> Program[tuple[list[StoredMessage], list[Doomed]]]:
         since = self._frontier.since(box.key)
-        found = yield Statement("claim", self._asked(box, ask, since), alone=True)
+        found = yield Statement("turn", self._asked(box, ask, since), alone=True)
         messages, doomed = yield from self._receive(box, ask, found, since)
         if since != BEGINNING and len(messages) < ask.limit and not doomed:
             rest, doomed = yield from self._claim_due(box, ask._replace(limit=ask.limit - len(messages)))
@@ -118,6 +118,7 @@ class PostgresQueue(QueuePrograms):
             "most": box.delivery.max_deliveries,
             "since": since.available_at,
             "after": since.id,
+            **self.engine.claims({}),
         }
 
     def _receive(

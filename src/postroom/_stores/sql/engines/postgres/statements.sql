@@ -204,45 +204,15 @@ SELECT id FROM postroom_queue
 
 -- == claim ==
 
--- name: claim
--- Everything in one statement. `due` is materialised, or the planner might run it again for each row and lock more than
--- was asked for. Its bounds are whole places in the index because then the planner, even without statistics, walks the index in order and stops;
--- of a box and a time by themselves it may think so little that it reads and sorts all that is ready. The first row is
--- about all of it: what must not be claimed any more, how far the look went, and the end of the leases; it has as many
--- columns as the others.
-WITH due AS MATERIALIZED (
-    SELECT q.id, q.available_at,
-           (q.expires IS NULL OR q.expires > :now) AND (:most::integer IS NULL OR q.deliveries < :most) AS may
-      FROM postroom_queue q
-     WHERE (q.box, q.available_at, q.id) > (:box, coalesce(:since, '-infinity'::timestamptz), :after::bigint)
-       AND (q.box, q.available_at) <= (:box, :now) AND q.available_at IS NOT NULL
-       AND (q.state = 1 OR q.lease_until <= :now)
-       AND (:topics::text[] IS NULL OR (SELECT topic FROM postroom_message m WHERE m.id = q.id) = ANY (:topics))
-     ORDER BY q.box, q.available_at, q.id
-     LIMIT :limit
-       FOR NO KEY UPDATE SKIP LOCKED
-), taken AS (
-    UPDATE postroom_queue q
-       SET state = 2, owner = :owner, fence = q.fence + 1, deliveries = q.deliveries + 1,
-           lease_until = :now + :lease::interval, stale = 0
-      FROM due
-     WHERE q.id = due.id AND due.may
-    RETURNING q.id, q.attempt, q.deliveries, q.last_error, q.fence, due.available_at AS was
-)
-(SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, (SELECT max(available_at) FROM due),
-        :now + :lease::interval, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-        NULL::bigint[], array(SELECT id FROM due WHERE NOT may))
-UNION ALL
-(SELECT m.id, m.source, m.message_id, m.topic, m.payload, m.format, m.headers, m.correlation_id, m.group_id,
-       m.collapse_key, m.hash, m.due, m.expires, m.received_at, m.first_seen, m.last_seen, m.revision,
-       t.attempt, t.deliveries, t.last_error, t.fence, NULL, NULL
-  FROM taken t
-  JOIN postroom_message m ON m.id = t.id
- ORDER BY t.was, t.id)
-
 -- name: turn
--- `complete` and `claim` together: a worker's round is one statement, one commit and one visit. The first row says also
--- what was settled.
+-- What was handled goes, what is due comes: a worker's round is one statement, one commit and one visit. A claim by itself
+-- is a turn with nothing to hand in.
+--
+-- `due` is materialised, or the planner might run it again for each row and lock more than was asked for. Its bounds are
+-- whole places in the index because then the planner, even without statistics, walks the index in order and stops; of a box
+-- and a time by themselves it may think so little that it reads and sorts all that is ready. The first row is about all
+-- of it: how far the look went, the end of the leases, what was settled, and what must not be claimed any more; it has as
+-- many columns as the others.
 WITH gone AS (
     DELETE FROM postroom_queue q
      USING unnest(:ids::text::bigint[], :fences::text::bigint[]) AS c (id, fence)
