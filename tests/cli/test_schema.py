@@ -132,3 +132,12 @@ def test_migrate_works_with_every_driver_and_name(run_each: RunEach, driver: str
     assert (first["applied"], second["applied"]) == ([1], [])
     with Postroom(url, **place) as room:  # type: ignore[arg-type]
         assert room.outbox().enqueue("topic", "text").is_new
+
+
+def test_tables_that_are_missing_are_named_with_the_command_that_makes_them(run_each: RunEach) -> None:
+    url = create_database()
+    status = ("status", "--url", url, "--schema", "mail", "--prefix", "shop_")
+    missing, made, there = run_each(status, ("migrate", *status[1:]), status)
+    assert missing.returncode == 1
+    assert "run `postroom migrate --schema mail --prefix shop_`" in missing.stderr
+    assert (made.returncode, there.returncode) == (0, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,6 +16,7 @@ from tools.servers.proxy import Proxy
 
 from postroom import Postroom, StorageRetry
 from postroom import sync as postroom_sync
+from postroom.spi import Waker
 from tests.postgres import clean_database, with_driver
 from tests.support import settled
 
@@ -82,3 +84,21 @@ def test_pools_of_the_user_say_what_they_always_said(proxy: Proxy, caplog: pytes
         pool.check()
         wait_for(lambda: bool(warnings(caplog)), "a warning")
     assert "discarding broken connection" in warnings(caplog)[0]
+
+
+@pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
+async def test_a_listener_that_was_cut_off_says_so_and_comes_back(driver: str) -> None:
+    name = f"listener-{secrets.token_hex(4)}"
+    url = with_driver(clean_database(), driver)
+    room = Postroom(f"{url}{'&' if '?' in url else '?'}application_name={name}")
+    waker: Waker = room.store.store
+    assert await waker.wait() == frozenset()
+    with psycopg.connect(clean_database(), autocommit=True) as other:
+        ended = other.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s", [name]
+        )
+        assert ended.rowcount == 1
+    with pytest.raises(ConnectionError, match="workers poll until it is back"):
+        await waker.wait()
+    assert await waker.wait() == frozenset()
+    await room.close()

@@ -325,6 +325,26 @@ class TestRegistration:
             with pytest.raises((ArgumentTypeError, ArgumentValueError)):
                 room.inbox().handler("t")(function)
 
+    async def test_what_its_annotation_contradicts(self, room: Postroom) -> None:
+        """Otherwise every message would fail, until it is dead."""
+
+        async def one(message: Message[Named]) -> None: ...
+        async def bare(message: Message) -> None: ...
+        async def some(messages: list[Message[Any]]) -> None: ...
+        async def other(message: Message[int]) -> None: ...
+
+        box = room.inbox()
+        for function in (one, bare):
+            with pytest.raises(ArgumentTypeError, match="gets a list"):
+                box.handler("t", batch=2)(function)
+        with pytest.raises(ArgumentTypeError, match="say how many, by batch="):
+            box.handler("t")(some)
+        with pytest.raises(ArgumentTypeError, match=r"registered for Named, .* annotated with int"):
+            box.handler(Named)(other)
+        box.handler(Named)(one)
+        box.handler("t", batch=2)(some)
+        box.handler("u")(bare)
+
     async def test_a_transactional_handler_takes_the_transaction_and_is_async(self, room: Postroom, store: str) -> None:
         async def one(message: Any) -> None: ...
         async def two(message: Any, tx: Any) -> None: ...

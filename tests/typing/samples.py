@@ -159,3 +159,12 @@ def handle(message: Message[OrderPlaced]) -> None:
 async def take_back(message: Message) -> None:
     """Who does not care what the payload is writes no type for it."""
     assert_type(message.payload, Any)
+
+
+class Returns:
+    """A handler may be an object, with whatever it needs."""
+
+    async def handle(self, message: Message[OrderPlaced]) -> None: ...
+
+
+assert_type(orders.handler("order.sent_back")(Returns()), Returns)

@@ -85,6 +85,7 @@ def _settings(rest: str) -> tuple[str, PoolSettings]:
     parameters = dict(parse_qsl(query, keep_blank_values=True))
     pgbouncer = _flag("pgbouncer", parameters.pop("pgbouncer", "false"))
     size = _size(parameters.pop("pool_size", str(POOL_SIZE)))
+    settings: dict[str, str] = {} if pgbouncer else SERVER_SETTINGS
     hosts = _hosts(path)
     place = f"{hosts or parameters.get('host', '')}/{path.partition('/')[2]}"
     url = f"postgresql://{path}" + (f"?{urlencode(parameters)}" if parameters else "")
@@ -93,7 +94,8 @@ def _settings(rest: str) -> tuple[str, PoolSettings]:
         size=size,
         pgbouncer=pgbouncer,
         several_hosts="," in hosts and "target_session_attrs" not in parameters,
-        server_settings={} if pgbouncer else SERVER_SETTINGS,
+        # What the URL says goes before what we say.
+        server_settings={name: value for name, value in settings.items() if name not in parameters},
         for_handlers="" if pgbouncer else FOR_THEIR_STATEMENTS,
     )
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 from uuid import UUID
 
 from postroom._faces import check, codec
 from postroom._faces.drafts import MISSING, NewMessage, draft_of
-from postroom._faces.handlers import Handlers
+from postroom._faces.handlers import F, Handlers
 from postroom._kernel.message import Claim, Draft, Key, Message, OnConflict, Receipt
 from postroom._kernel.policy import Box
 from postroom._kernel.program import Program, call, verb
@@ -28,8 +28,6 @@ from postroom.errors import (
 DEFAULT_LEASE_SECONDS = 30
 DEFAULT_BATCH_SIZE = 50
 PURGE_BATCH = 1000
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 Claimed = Message[Any] | Claim | Key | str
 """How a claimed message is named: by itself, by its claim, by its key, or by its bare message id."""

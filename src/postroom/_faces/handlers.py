@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from types import SimpleNamespace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from postroom._faces import check, codec, typed
 from postroom._kernel.message import Message
@@ -17,7 +17,15 @@ from postroom._kernel.policy import Box
 from postroom.errors import ArgumentTypeError, ArgumentValueError, FeatureMissing, HandlerExists
 from postroom.spi import Features
 
-F = TypeVar("F", bound=Callable[..., Any])
+
+class HasHandle(Protocol):
+    """An object that can be registered as a handler."""
+
+    @property
+    def handle(self) -> Callable[..., Any]: ...
+
+
+F = TypeVar("F", bound=Callable[..., Any] | HasHandle)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,7 +85,12 @@ class Handlers:
             if not is_async:
                 raise ArgumentTypeError("a transactional handler is an async function: its transaction is awaited")
         _check_takes(target, 2 if transactional else 1)
-        payload_type = topic if isinstance(topic, type) else _annotated_payload(target)
+        takes = _annotated(target)
+        _check_shape(takes, batch)
+        payload_type = takes.payload
+        if isinstance(topic, type):
+            _check_payload(takes, topic)
+            payload_type = topic
         codec.check_type(payload_type)
         self._by_topic[name] = Handler(
             name,
@@ -126,21 +139,46 @@ def _check_takes(function: Callable[..., Any], count: int) -> None:
         ) from None
 
 
-def _annotated_payload(function: Callable[..., Any]) -> Any:
-    """The T of a first parameter that is annotated `Message[T]` or `list[Message[T]]`; None where it says nothing."""
+class _Takes(NamedTuple):
+    """What the first parameter of a handler is annotated with; None where it says nothing."""
+
+    is_list: bool | None = None
+    payload: Any = None
+
+
+def _check_shape(takes: _Takes, batch: int | None) -> None:
+    if takes.is_list and batch is None:
+        raise ArgumentTypeError("the handler takes a list of messages: say how many, by batch=, or let it take one")
+    if takes.is_list is False and batch is not None:
+        raise ArgumentTypeError("with batch= a handler gets a list: annotate it list[Message], or leave out batch")
+
+
+def _check_payload(takes: _Takes, topic: type) -> None:
+    if isinstance(takes.payload, type) and not issubclass(topic, takes.payload):
+        raise ArgumentTypeError(
+            f"the handler is registered for {topic.__name__}, and its messages are annotated with "
+            f"{takes.payload.__name__}"
+        )
+
+
+def _annotated(function: Callable[..., Any]) -> _Takes:
+    """By `Message`, `Message[T]`, or a list of one of them."""
     first = next(iter(inspect.signature(function).parameters.values()))
     # The first alone: what others are annotated with may be there for a type checker only.
     alone = SimpleNamespace(__annotations__={"first": first.annotation})
     try:
         hint = typing.get_type_hints(alone, _globals(function))["first"]
     except (NameError, AttributeError, TypeError):
-        return None  # an annotation that only a type checker can see
-    if typing.get_origin(hint) in (list, Sequence):
+        return _Takes()  # an annotation that only a type checker can see
+    is_list = typing.get_origin(hint) in (list, Sequence)
+    if is_list:
         (hint,) = typing.get_args(hint)
-    if typing.get_origin(hint) is Message:
-        (payload,) = typing.get_args(hint)
-        return None if payload is Any or isinstance(payload, TypeVar) else payload
-    return None
+    if hint is Message:
+        return _Takes(is_list)
+    if typing.get_origin(hint) is not Message:
+        return _Takes()
+    (payload,) = typing.get_args(hint)
+    return _Takes(is_list, None if payload is Any or isinstance(payload, TypeVar) else payload)
 
 
 def _globals(function: Any) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from postroom._kernel.program import Program
 from postroom._stores.sql.engines.base import Engine
-from postroom._stores.sql.statements import Script, Statement
+from postroom._stores.sql.statements import DEFAULT_PREFIX, Script, Statement
 from postroom.errors import SchemaMissing, SchemaOutdated, SchemaTooNew
 
 _VERSIONS = "CREATE TABLE postroom_schema (version INTEGER NOT NULL PRIMARY KEY, name VARCHAR(100) NOT NULL)"
@@ -18,6 +18,13 @@ class SchemaPrograms:
         self.engine = engine
         self.newest = max(migration.version for migration in engine.migrations)
 
+    @property
+    def _command(self) -> str:
+        """Which makes the tables that are missing, and no others."""
+        schema = f" --schema {self.engine.schema}" if self.engine.schema else ""
+        prefix = f" --prefix {self.engine.prefix}" if self.engine.prefix != DEFAULT_PREFIX else ""
+        return f"postroom migrate{schema}{prefix}"
+
     def version(self) -> Program[int]:
         if not (yield Statement("has_schema")):
             return 0
@@ -30,12 +37,12 @@ class SchemaPrograms:
         if version == 0:
             raise SchemaMissing(
                 f"this database has no {self.engine.tables}: call migrate() on the room once, "
-                "or run `postroom migrate`, or open it with deploy_schema=True"
+                f"or run `{self._command}`, or open it with deploy_schema=True"
             )
         if version < self.newest:
             raise SchemaOutdated(
                 f"the tables are at version {version}, this Postroom needs {self.newest}: "
-                "call migrate() on the room or run `postroom migrate`"
+                f"call migrate() on the room or run `{self._command}`"
             )
         if version > self.newest:
             raise SchemaTooNew(

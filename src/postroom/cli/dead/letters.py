@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, TypedDict
 
 import typer
-from rich.table import Table
 
 from postroom import Message
 from postroom.cli.place import AnyBox, Place
@@ -40,22 +39,22 @@ def letters(place: Place, box: AnyBox, fitting: Fitting, most: int | None) -> It
         after, count = page[-1].id, count + len(page)
 
 
-def table(found: Sequence[Message[Any]]) -> Table:
-    group = ["group"] if any(letter.group for letter in found) else []  # a terminal is narrow
-    made = Table("id", "source", "message id", "topic", *group, "attempts", "died, in UTC", "error")
-    for column in made.columns:
-        column.overflow = "fold"  # an id that is cut cannot be used
-    made.columns[0].no_wrap = made.columns[-2].no_wrap = True
-    for letter in found:
-        made.add_row(
-            str(letter.id),
-            *map(clean, (letter.source, letter.message_id, letter.topic)),
-            *(clean(letter.group or "") for _ in group),
-            str(letter.attempt),
-            "" if letter.completed_at is None else f"{letter.completed_at:%Y-%m-%d %H:%M:%S}",
-            clean(shorten(letter.last_error or "")),
-        )
-    return made
+def lines(found: Sequence[Message[Any]]) -> str:
+    """Two lines for each: a table with ids and errors in it would be too wide for a terminal, and an id that is cut
+    cannot be used. It is the message id, which the other commands ask for.
+    """
+    return "\n".join(f"{clean(letter.message_id)}  {_about(letter)}\n    {_death(letter)}" for letter in found)
+
+
+def _about(letter: Message[Any]) -> str:
+    group = f", group {clean(letter.group)}" if letter.group else ""
+    return f"from {clean(letter.source)}, topic {clean(letter.topic)}{group}"
+
+
+def _death(letter: Message[Any]) -> str:
+    times = "once" if letter.attempt == 1 else f"{letter.attempt} times"
+    error = clean(shorten(letter.last_error or "no reason given")).replace("\n", " ")
+    return f"died {letter.completed_at:%Y-%m-%d %H:%M:%S} UTC, tried {times}: {error}"
 
 
 def shorten(text: str, most: int = 120) -> str:

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from postroom._stores.sql.statements import DEFAULT_PREFIX
-from postroom.cli.dead.letters import Fitting, Group, Source, Topic, describe, table
-from postroom.cli.options import Inbox, Json, Outbox, Prefix, RoomOption, Schema, Url, console, print_json
+from postroom.cli.dead.letters import Fitting, Group, Source, Topic, describe, lines
+from postroom.cli.options import Inbox, Json, Outbox, Prefix, RoomOption, Schema, Url, print_json
 from postroom.cli.place import Place
 
 
@@ -38,6 +38,6 @@ def list_letters(
     elif not found:
         typer.echo("there are none")
     else:
-        console().print(table(found))
+        typer.echo(lines(found))
         if following is not None:
             typer.echo(f"there may be more: --after {following}")

@@ -9,8 +9,8 @@ import typer
 
 from postroom import Key, Message
 from postroom._stores.sql.statements import DEFAULT_PREFIX
-from postroom.cli.dead.letters import PAGE, Fitting, Group, Source, Topic, letters, table
-from postroom.cli.options import Inbox, Json, Outbox, Prefix, RoomOption, Schema, Url, Yes, console, print_json
+from postroom.cli.dead.letters import PAGE, Fitting, Group, Source, Topic, letters, lines
+from postroom.cli.options import Inbox, Json, Outbox, Prefix, RoomOption, Schema, Url, Yes, print_json
 from postroom.cli.place import AnyBox, Place
 from postroom.errors import ArgumentValueError
 
@@ -67,7 +67,7 @@ def check_order(place: Place, chosen: Sequence[Message[Any]]) -> None:
 
 
 def preview(chosen: Sequence[Message[Any]]) -> None:
-    console().print(table(chosen[:PREVIEW]))
+    typer.echo(lines(chosen[:PREVIEW]))
     if len(chosen) > PREVIEW:
         typer.echo(f"and {len(chosen) - PREVIEW} more")
 

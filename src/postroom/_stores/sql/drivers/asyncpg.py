@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from postroom._stores.sql.drivers.pools import HEARTBEAT, LASTING, Lease, PoolSettings
@@ -98,7 +99,8 @@ class AsyncpgPool:
 
     async def release(self, lease: Lease, *, broken: bool = False) -> None:
         if broken:
-            lease.connection.terminate()
+            with suppress(import_asyncpg().InterfaceError):  # one that has ended has left the pool by itself
+                lease.connection.terminate()
         await self._pool.release(lease.connection)
 
     async def begin(self, lease: Lease) -> None:

@@ -21,6 +21,10 @@ class Engine(Protocol):
     @property
     def prefix(self) -> str: ...
     @property
+    def schema(self) -> str | None:
+        """Where the tables are, if not wherever a connection looks."""
+
+    @property
     def statements(self) -> Mapping[str, Text]: ...
     @property
     def migrations(self) -> tuple[Migration, ...]: ...

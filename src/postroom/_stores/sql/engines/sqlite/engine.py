@@ -21,6 +21,7 @@ class SqliteEngine:
     """SQLite 3.35 and later, for RETURNING."""
 
     name = "sqlite"
+    schema = None
     preamble = ()
     concurrent = False
     notifies = False
