@@ -9,6 +9,7 @@ from tests.cli.shop import URL, write_module
 
 WRONG: dict[tuple[str, ...], str] = {
     ("run", "shop"): "'shop' names no room: it should look like shop:room",
+    ("run", "shop.py:room"): "'shop.py:room' names a file: write shop:room",
     ("run", "nowhere:room"): "there is no module 'nowhere', here or installed",
     ("run", "shop.inner:room"): "there is no module 'shop.inner', here or installed",
     ("run", "shop:nothing"): "there is no 'nothing' in the module 'shop'",

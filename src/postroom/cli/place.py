@@ -29,6 +29,9 @@ def load(path: str) -> Postroom:
     module_name, _, attribute = path.partition(":")
     if not module_name or not attribute:
         raise ArgumentValueError(f"{path!r} names no room: it should look like shop:room, a module and a name in it")
+    if module_name.endswith(".py"):
+        module = module_name.removesuffix(".py").replace("/", ".")
+        raise ArgumentValueError(f"{path!r} names a file: write {module}:{attribute}, a module and a name in it")
     value: Any = _module(module_name)
     for name in attribute.split("."):
         try:
