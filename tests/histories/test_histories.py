@@ -178,6 +178,10 @@ class FollowingShelf(Shelf):
 class Histories(RuleBasedStateMachine):
     """One history in one box."""
 
+    keeps_places = False
+    """Whether a message whose lease was lost is claimed where it stood before, not where the lease ended; and whether
+    of those that were done at the same moment any may be purged first."""
+
     def __init__(self) -> None:
         super().__init__()
         self.clock = FrozenClock()
@@ -280,14 +284,16 @@ class Histories(RuleBasedStateMachine):
         topics=st.sampled_from([None, None, None, frozenset({"x"}), frozenset({"x", "y"})]),
     )
     def claim(self, owner: UUID, lease: timedelta, limit: int, topics: frozenset[str] | None) -> None:
-        if self.box.order.fifo and self.shelf.doomed(self.box, to_microseconds(self.clock.now())):
+        fifo = self.box.order.fifo
+        follows = fifo or self.keeps_places
+        if follows and self.shelf.doomed(self.box, to_microseconds(self.clock.now())):
             limit = ENOUGH
         ask = Ask(owner, lease, limit, topics)
         theirs = self.sql.claim(self.box, ask)
-        if self.box.order.fifo:
-            self.shelf.preferred = list(dict.fromkeys(m.group or self.ids[m.id] for m in theirs))
+        if follows:
+            self.shelf.preferred = list(dict.fromkeys((fifo and m.group) or self.ids[m.id] for m in theirs))
         mine = self.model.claim(self.box, ask)
-        if self.box.order.fifo:  # the order between groups means nothing
+        if follows:  # the order between groups means nothing
             mine.sort(key=lambda message: message.id)
             theirs.sort(key=lambda message: message.id)
         assert len(mine) == len(theirs)
@@ -405,6 +411,8 @@ class Histories(RuleBasedStateMachine):
     def purge(self, number: int, age: timedelta, limit: int) -> None:
         present = [state for state in (State.DONE, State.DEAD, State.SEEN) if self.has(state)]
         state = present[number % len(present)]
+        if self.keeps_places and state is State.DONE:
+            limit = ENOUGH
         mine, theirs = self.both(lambda store, _: store.purge(self.box, Purge(state, age, limit)))
         assert theirs == mine
         self.compare(purged=True)
@@ -457,6 +465,8 @@ def _settlement(target: Any, verdict: Any, delay: timedelta | None, error: str |
 
 class PostgresHistories(Histories):
     """The same on PostgreSQL, in boxes of its own."""
+
+    keeps_places = True
 
     def open(self, clock: FrozenClock) -> Any:
         return open_store(shared_database(), colour="sync", clock=clock)

@@ -50,7 +50,7 @@ SELECT group_id, array_agg(DISTINCT owner) FROM postroom_queue
  GROUP BY group_id HAVING count(DISTINCT owner) > 1
 """
 UNMARKED = """
-SELECT id FROM postroom_queue WHERE box = $1 AND (holds IS NOT NULL) <> (state = 2 AND group_id IS NOT NULL)
+SELECT id FROM postroom_queue WHERE box = $1 AND holds IS DISTINCT FROM CASE WHEN state = 2 THEN group_id END
    AND $2::timestamptz IS NOT NULL
 """
 OVERTAKEN = """

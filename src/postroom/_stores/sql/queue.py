@@ -351,7 +351,9 @@ class QueuePrograms:
             cause_of_death(box, deliveries=row[rows.DELIVERIES], expires=row[rows.EXPIRES], now=now) for row in found
         ]
         taken = [row for row, cause in zip(found, causes, strict=True) if cause is None]
-        doomed = [Doomed(row[rows.ID], None, cause) for row, cause in zip(found, causes, strict=True) if cause]
+        doomed = [
+            Doomed(row[rows.ID], row[rows.LINE], cause) for row, cause in zip(found, causes, strict=True) if cause
+        ]
         return (yield from self._take_rows(ask, taken, now)), doomed
 
     def _take_rows(self, ask: Ask, found: Sequence[Row], now: Any) -> Program[list[StoredMessage]]:
@@ -576,7 +578,7 @@ class QueuePrograms:
 
     def _revive(self, box: Box, dead: Sequence[tuple[int, str | None]], now: Any) -> Program[None]:
         """Dead → waiting, in its old place. The fence goes on: a claim from its former life proves nothing."""
-        lines = [(id_, group if box.order.fifo else None) for id_, group in dead]
+        lines = sorted((id_, group if box.order.fifo else None) for id_, group in dead)
         yield Many("revive", ("id", "group_id", "at"), [(id_, line, None if line else now) for id_, line in lines])
         yield Many("forget_expires", ("id",), [(id_,) for id_, _ in lines])
         yield from self.promote(box, [line for _, line in lines])

@@ -19,8 +19,9 @@ from postroom.spi import Ask, Box, Claim, Draft, Filter, Key, Settlement, Stored
 
 Row = tuple[Any, ...]
 
-_LAST, _UNTIL, _SETTLED, _DOOMED = 11, 12, 21, 22
-"""The first row of what a claim returns: how far it looked, the end of the leases, what was settled, what is doomed."""
+_LAST, _UNTIL, _SETTLED, _DOOMED, _LINES = 11, 12, 21, 22, 23
+"""The first row of what a turn returns: how far it looked, the end of the leases, what was settled, what is doomed, and
+the lines that have moved on: none, unless the box had an order before."""
 
 
 class PostgresQueue(QueuePrograms):
@@ -133,7 +134,7 @@ class PostgresQueue(QueuePrograms):
         if not doomed:
             return messages, []
         locked = yield Statement("lock_doomed", {"ids": doomed, "most": box.delivery.max_deliveries})
-        return messages, [Doomed(id_, None, EXPIRED if is_old else DELIVERY_LIMIT) for id_, is_old in locked]
+        return messages, [Doomed(id_, group, EXPIRED if is_old else DELIVERY_LIMIT) for id_, group, is_old in locked]
 
     def _first_look(self, box: Box, ask: Ask) -> int:
         """Groups that are hinted at are locked, and others pass by: not many more than the last claim could use."""
@@ -145,21 +146,21 @@ class PostgresQueue(QueuePrograms):
             self._spread[box.key] = useful
 
     def _take_picked(self, box: Box, ask: Ask, picked: Picked, now: Any) -> Program[list[StoredMessage]]:
-        ids: list[int] = list(picked.free)
-        nths: list[int | str] = [NULL] * len(ids)
-        held = [NO] * len(ids)
+        wanted: list[tuple[int, int | str, str]] = [(id_, NULL, NO) for id_ in picked.free]
         for front in picked.fronts.values():
-            ids += [member.id for member in front]
-            nths += range(1, len(front) + 1)
-            held += [YES if front[0].was_held else NO] * len(front)
-        if not ids:
+            was_held = YES if front[0].was_held else NO
+            wanted += [(member.id, nth, was_held) for nth, member in enumerate(front, 1)]
+        if not wanted:
             return []
         until = now + ask.lease
+        # In the order of ids, each with its place in the answer.
+        ids, nths, held, places = zip(*sorted((*each, place) for place, each in enumerate(wanted)), strict=True)
         taken = {
             "box": box.key,
             "ids": array_text(ids),
             "nths": array_text(nths),
             "held": array_text(held),
+            "places": array_text(places),
             "owner": ask.owner,
             "until": until,
         }
@@ -184,9 +185,11 @@ class PostgresQueue(QueuePrograms):
         kept = [False] * len(settlements)
         for id_ in found[0][_SETTLED]:
             kept[held[id_][0]] = True
+        lines = found[0][_LINES]
+        yield from self.promote(box, lines)
         messages, doomed = yield from self._receive(box, ask, found, since)
         yield from self.bury(box, doomed)
-        if len(messages) < ask.limit and (since != BEGINNING or doomed):
+        if len(messages) < ask.limit and (since != BEGINNING or doomed or lines):
             messages += yield from self.claim(box, ask._replace(limit=ask.limit - len(messages)))
         return kept, messages
 

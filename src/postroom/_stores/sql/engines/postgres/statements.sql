@@ -3,6 +3,13 @@
 -- Lists come as arrays, or as the text of one (see arrays.py), columns of rows as one array each. Writers work side by side
 -- here: whatever decides by what it has read locks it, several rows in id order, and a claim never waits for a lock. `:now`
 -- is the statement's own moment.
+--
+-- A plan is made once and kept, perhaps while a table was empty: then to read all of it seems as good as any way. So a
+-- statement is written such that there is only one way. Rows are found by `id = ANY (array)`, never by a join with an array;
+-- of what comes with them they find their own by its place, since ids come in order (`width_bucket` is a binary search).
+-- Where another table is looked up, that is in a subquery with a LIMIT. And `ORDER BY id` alone would make the primary key
+-- seem to fit: the rows of a line, and the dead, are ordered by their box too, which is not compared by a plain `=`. (A
+-- pair as an upper bound would do that as well, but does not end a scan.)
 
 -- name: has_schema
 SELECT 1 WHERE to_regclass('postroom_schema') IS NOT NULL
@@ -127,8 +134,10 @@ SELECT pg_advisory_xact_lock(hashtext('postroom_queue collapse ' || :box), bucke
 WITH k AS MATERIALIZED (
     SELECT m.id
       FROM unnest(:source::text[], :message_id::text[]) AS k (source, message_id)
-      JOIN postroom_message m
-        ON m.box = :box AND m.message_id = k.message_id AND m.source = k.source AND m.retired = 0
+      CROSS JOIN LATERAL (
+            SELECT m.id FROM postroom_message m
+             WHERE m.box = :box AND m.message_id = k.message_id AND m.source = k.source AND m.retired = 0
+             LIMIT 1) m
 ), q AS MATERIALIZED (
     SELECT id FROM postroom_queue
      WHERE id = ANY (ARRAY (SELECT id FROM k)) AND :queue::boolean
@@ -198,26 +207,35 @@ RETURNING revision
 
 -- name: rivals
 SELECT id FROM postroom_queue
- WHERE box = :box AND collapse_key = :collapse_key AND state = 1 AND id < :before AND id <> :id
- ORDER BY id
+ WHERE box = :box AND collapse_key = :collapse_key AND state = 1 AND id + 0 < :before AND id <> :id
+ ORDER BY id + 0
    FOR UPDATE SKIP LOCKED
 
 -- == claim ==
+
+-- name: held_by_name
+SELECT m.source, q.id, q.fence
+  FROM postroom_message m
+  LEFT JOIN LATERAL (
+        SELECT q.id, q.fence FROM postroom_queue q
+         WHERE q.id = m.id AND q.owner = :owner AND q.state = 2 LIMIT 1) q ON true
+ WHERE m.box = :box AND m.message_id = :message_id AND m.retired = 0
 
 -- name: turn
 -- What was handled goes, what is due comes: a worker's round is one statement, one commit and one visit. A claim by itself
 -- is a turn with nothing to hand in.
 --
--- `due` is materialised, or the planner might run it again for each row and lock more than was asked for. Its bounds are
--- whole places in the index because then the planner, even without statistics, walks the index in order and stops; of a box
--- and a time by themselves it may think so little that it reads and sorts all that is ready. The first row is about all
--- of it: how far the look went, the end of the leases, what was settled, and what must not be claimed any more; it has as
--- many columns as the others.
-WITH gone AS (
+-- `due` is materialised, or the planner might run it again for each row and lock more than was asked for. The first row is
+-- about all of it: how far the look went, the end of the leases, what was settled, what must not be claimed any more, and
+-- the lines that have moved on; it has as many columns as the others.
+WITH given AS MATERIALIZED (
+    SELECT :ids::text::bigint[] AS ids, :fences::text::bigint[] AS fences
+), gone AS (
     DELETE FROM postroom_queue q
-     USING unnest(:ids::text::bigint[], :fences::text::bigint[]) AS c (id, fence)
-     WHERE q.id = c.id AND q.fence = c.fence AND q.box = :box AND q.owner = :owner AND q.state = 2
-    RETURNING q.id, q.owner, q.attempt, q.deliveries, q.last_error
+     WHERE q.id = ANY ((SELECT ids FROM given)::bigint[])
+       AND q.fence = ((SELECT fences FROM given))[width_bucket(q.id, (SELECT ids FROM given))]
+       AND q.box = :box AND q.owner = :owner AND q.state = 2
+    RETURNING q.id, q.owner, q.attempt, q.deliveries, q.last_error, q.group_id
 ), kept AS (
     INSERT INTO postroom_ledger (id, box, completed_at, completed_by, ending, attempt, deliveries, last_error)
     SELECT id, :box, :now, owner, 'handled', attempt, deliveries, last_error FROM gone
@@ -225,36 +243,37 @@ WITH gone AS (
     SELECT q.id, q.available_at,
            (q.expires IS NULL OR q.expires > :now) AND (:most::integer IS NULL OR q.deliveries < :most) AS may
       FROM postroom_queue q
-     WHERE (q.box, q.available_at, q.id) > (:box, coalesce(:since, '-infinity'::timestamptz), :after::bigint)
-       AND (q.box, q.available_at) <= (:box, :now) AND q.available_at IS NOT NULL
+     WHERE q.box = :box AND q.available_at <= :now
+       AND (q.available_at, q.id) > (coalesce(:since, '-infinity'::timestamptz), :after::bigint)
        AND (q.state = 1 OR q.lease_until <= :now)
-       AND NOT (q.state = 2 AND q.owner = :owner AND q.id = ANY (:ids::text::bigint[]))  -- just settled, if late
+       AND NOT (q.state = 2 AND q.owner = :owner AND q.id = ANY ((SELECT ids FROM given)::bigint[]))  -- just settled
        AND (:topics::text[] IS NULL OR (SELECT topic FROM postroom_message m WHERE m.id = q.id) = ANY (:topics))
-     ORDER BY q.box, q.available_at, q.id
+     ORDER BY q.available_at, q.id
      LIMIT :limit
        FOR NO KEY UPDATE SKIP LOCKED
 ), taken AS (
+    -- In a box without order nobody stands in a line, unless it had an order before.
     UPDATE postroom_queue q
-       SET state = 2, owner = :owner, fence = q.fence + 1, deliveries = q.deliveries + 1,
-           lease_until = :now + :lease::interval, stale = 0
-      FROM due
-     WHERE q.id = due.id AND due.may
-    RETURNING q.id, q.attempt, q.deliveries, q.last_error, q.fence, due.available_at AS was
+       SET state = 2, owner = :owner, fence = greatest(q.fence, 0) + 1, deliveries = q.deliveries + 1,
+           lease_until = :now + :lease::interval, stale = 0, holds = q.group_id
+     WHERE q.id = ANY (ARRAY (SELECT id FROM due WHERE may))
+    RETURNING q.id, q.available_at, q.attempt, q.deliveries, q.last_error, q.fence
 )
 (SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, (SELECT max(available_at) FROM due),
         :now + :lease::interval, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-        array(SELECT id FROM gone), array(SELECT id FROM due WHERE NOT may))
+        array(SELECT id FROM gone), array(SELECT id FROM due WHERE NOT may),
+        array(SELECT DISTINCT group_id FROM gone WHERE group_id IS NOT NULL))
 UNION ALL
 (SELECT m.id, m.source, m.message_id, m.topic, m.payload, m.format, m.headers, m.correlation_id, m.group_id,
        m.collapse_key, m.hash, m.due, m.expires, m.received_at, m.first_seen, m.last_seen, m.revision,
-       t.attempt, t.deliveries, t.last_error, t.fence, NULL, NULL
+       t.attempt, t.deliveries, t.last_error, t.fence, NULL, NULL, NULL
   FROM taken t
-  JOIN postroom_message m ON m.id = t.id
- ORDER BY t.was, t.id)
+  CROSS JOIN LATERAL (SELECT * FROM postroom_message m WHERE m.id = t.id LIMIT 1) m
+ ORDER BY t.available_at, t.id)
 
 -- name: lock_doomed
 -- What a claim has left behind, if it is still so. A bare time would make another index seem to fit.
-SELECT id, coalesce(expires <= :now, false) FROM postroom_queue
+SELECT id, group_id, coalesce(expires <= :now, false) FROM postroom_queue
  WHERE id = ANY (:ids::bigint[]) AND coalesce(available_at, 'infinity') <= :now AND (state = 1 OR lease_until <= :now)
    AND (expires <= :now OR deliveries >= :most::integer)
  ORDER BY id
@@ -275,10 +294,9 @@ SELECT h.id, h.group_id, h.expires, h.deliveries, :now,
         UNION ALL
         (SELECT q.id, q.group_id, q.expires, q.deliveries
            FROM postroom_queue q
-          WHERE (q.box, q.available_at) >= (:box, '-infinity'::timestamptz) AND (q.box, q.available_at) <= (:box, :now)
-            AND q.available_at IS NOT NULL AND (q.state = 1 OR q.lease_until <= :now) AND q.id <> ALL (:seen::bigint[])
+          WHERE q.box = :box AND q.available_at <= :now AND (q.state = 1 OR q.lease_until <= :now) AND q.id <> ALL (:seen::bigint[])
             AND (:topics::text[] IS NULL OR (SELECT topic FROM postroom_message m WHERE m.id = q.id) = ANY (:topics))
-          ORDER BY q.box, q.available_at, q.id
+          ORDER BY q.available_at, q.id
           LIMIT :limit + 1000)) h
  WHERE h.group_id IS NULL
     OR pg_try_advisory_xact_lock(hashtextextended('postroom_queue line ' || :box || ' ' || h.group_id, 0))
@@ -292,22 +310,20 @@ SELECT g.group_id, holder.id, coalesce(l.id, 0), coalesce(l.state, 0)::integer, 
        l.expires, coalesce(l.deliveries, 0), coalesce(l.topic, ''), claimed.id IS NOT NULL
   FROM unnest(:groups::text[]) AS g (group_id)
   LEFT JOIN LATERAL (
-        SELECT q.id FROM postroom_queue q
-         WHERE q.box = :box AND q.group_id = g.group_id AND q.holds IS NOT NULL
-         LIMIT 1) claimed ON true
+            SELECT q.id FROM postroom_queue q WHERE q.box = :box AND q.holds = g.group_id LIMIT 1) claimed ON true
   LEFT JOIN LATERAL (
-        SELECT q.id FROM postroom_queue q
-         WHERE claimed.id IS NOT NULL
-           AND q.box = :box AND q.group_id = g.group_id AND q.holds IS NOT NULL AND q.lease_until > :now
-         LIMIT 1) holder ON true
+            SELECT q.id FROM postroom_queue q
+             WHERE claimed.id IS NOT NULL AND q.box = :box AND q.holds = g.group_id AND q.lease_until > :now
+             LIMIT 1) holder ON true
   LEFT JOIN LATERAL (
-        SELECT q.id, q.state, q.available_at, q.fence, q.expires, q.deliveries,
-               CASE WHEN :topical::boolean THEN (SELECT topic FROM postroom_message m WHERE m.id = q.id) END AS topic
-          FROM postroom_queue q
-         WHERE holder.id IS NULL
-           AND q.box = :box AND q.group_id = g.group_id AND NOT (q.fence < 0 AND q.available_at > :now)
-         ORDER BY q.id
-         LIMIT :limit) l ON true
+            SELECT q.id, q.state, q.available_at, q.fence, q.expires, q.deliveries,
+                   CASE WHEN :topical::boolean THEN (SELECT topic FROM postroom_message m WHERE m.id = q.id) END AS topic
+              FROM postroom_queue q
+             WHERE holder.id IS NULL
+               AND q.box = ANY (ARRAY[:box]) AND q.group_id = g.group_id
+               AND NOT (q.fence < 0 AND q.available_at > :now)
+             ORDER BY q.box, q.id
+             LIMIT :limit) l ON true
  LIMIT :limit
 
 -- name: take
@@ -315,41 +331,42 @@ SELECT g.group_id, holder.id, coalesce(l.id, 0), coalesce(l.state, 0)::integer, 
 -- them; but who is in them may have been settled, renewed or put again, or is locked for that. So a line is taken only up to
 -- the first member that is locked or has changed: nothing is overtaken. `nth` is a member's place in its front; where those
 -- before it were not all locked, its number among the locked ones is another.
-WITH locked AS MATERIALIZED (
-    SELECT q.id, q.group_id, w.nth, w.was_held, w.place
-      FROM unnest(:ids::text::bigint[], :nths::text::integer[], :held::text::boolean[]) WITH ORDINALITY AS w (id, nth, was_held, place)
-      JOIN postroom_queue q ON q.id = w.id
-     WHERE (q.available_at IS NULL OR q.available_at <= :now)
-       AND (q.state = 1 OR q.lease_until <= :now)
+WITH given AS MATERIALIZED (
+    SELECT :ids::text::bigint[] AS ids, :nths::text::integer[] AS nths, :held::text::boolean[] AS held,
+           :places::text::integer[] AS places
+), locked AS MATERIALIZED (
+    SELECT q.id, q.group_id, ((SELECT nths FROM given))[width_bucket(q.id, (SELECT ids FROM given))] AS nth
+      FROM postroom_queue q
+     WHERE q.id = ANY ((SELECT ids FROM given)::bigint[])
+       AND (q.available_at IS NULL OR q.available_at <= :now) AND (q.state = 1 OR q.lease_until <= :now)
        FOR NO KEY UPDATE OF q SKIP LOCKED
 ), judged AS MATERIALIZED (
-    SELECT l.id, l.place, l.nth, l.was_held,
-           row_number() OVER (PARTITION BY l.group_id, l.nth IS NULL ORDER BY l.nth) AS number
+    SELECT l.id, l.nth, row_number() OVER (PARTITION BY l.group_id, l.nth IS NULL ORDER BY l.nth) AS number
       FROM locked l
 ), taken AS (
     UPDATE postroom_queue q
        SET state = 2, owner = :owner, fence = greatest(q.fence, 0) + 1, deliveries = q.deliveries + 1,
-           lease_until = :until, available_at = :until, stale = 0,
-           holds = CASE WHEN q.group_id IS NOT NULL THEN 1 END
-      FROM judged j
-     WHERE q.id = j.id AND (j.nth IS NULL OR j.number = j.nth)
-    RETURNING q.id, q.attempt, q.deliveries, q.last_error, q.fence, q.group_id, j.place, j.was_held
+           lease_until = :until, available_at = :until, stale = 0, holds = q.group_id
+     WHERE q.id = ANY (ARRAY (SELECT id FROM judged WHERE nth IS NULL OR number = nth))
+    RETURNING q.id, q.attempt, q.deliveries, q.last_error, q.fence, q.group_id,
+              width_bucket(q.id, (SELECT ids FROM given)) AS n
 ), ended AS (
     -- Who held a group before has lost all of it, not only what is taken now.
     UPDATE postroom_queue q SET state = 1, owner = NULL, lease_until = NULL, available_at = NULL, holds = NULL
      WHERE q.state = 2 AND q.id = ANY (ARRAY (
             SELECT behind.id
-              FROM (SELECT group_id, max(id) AS last FROM taken WHERE was_held GROUP BY group_id) t
+              FROM (SELECT group_id, max(id) AS last FROM taken
+                     WHERE ((SELECT held FROM given))[n] GROUP BY group_id) t
               CROSS JOIN LATERAL (
                     SELECT b.id FROM postroom_queue b
-                     WHERE b.box = :box AND b.group_id = t.group_id AND b.holds IS NOT NULL AND b.id > t.last) behind))
+                     WHERE b.box = :box AND b.holds = t.group_id AND b.id > t.last OFFSET 0) behind))
 )
 SELECT m.id, m.source, m.message_id, m.topic, m.payload, m.format, m.headers, m.correlation_id, m.group_id,
        m.collapse_key, m.hash, m.due, m.expires, m.received_at, m.first_seen, m.last_seen, m.revision,
        t.attempt, t.deliveries, t.last_error, t.fence
   FROM taken t
-  JOIN postroom_message m ON m.id = t.id
- ORDER BY t.place
+  CROSS JOIN LATERAL (SELECT * FROM postroom_message m WHERE m.id = t.id LIMIT 1) m
+ ORDER BY ((SELECT places FROM given))[t.n]
 
 -- name: sleep
 -- Not its turn: it waits until whoever stands ahead moves on. That one is locked meanwhile, so that it cannot leave
@@ -358,50 +375,61 @@ SELECT m.id, m.source, m.message_id, m.topic, m.payload, m.format, m.headers, m.
 WITH sleepers AS MATERIALIZED (
     SELECT q.id
       FROM unnest(:id::bigint[], :ahead::bigint[]) AS s (id, ahead)
-      JOIN postroom_queue q ON q.id = s.id
-      JOIN postroom_queue ahead ON ahead.id = s.ahead AND ahead.group_id = q.group_id
-     WHERE q.available_at <= :now AND (q.state = 1 OR q.lease_until <= :now)
-       AND (ahead.state = 4 OR ahead.available_at IS NOT NULL
-                               AND NOT (ahead.fence < 0 AND ahead.available_at > :now))
-       FOR NO KEY UPDATE OF q, ahead SKIP LOCKED
+      CROSS JOIN LATERAL (
+            SELECT a.id, a.group_id FROM postroom_queue a
+             WHERE a.id = s.ahead
+               AND (a.state = 4 OR a.available_at IS NOT NULL AND NOT (a.fence < 0 AND a.available_at > :now))
+             LIMIT 1
+               FOR NO KEY UPDATE SKIP LOCKED) ahead
+      CROSS JOIN LATERAL (
+            SELECT q.id FROM postroom_queue q
+             WHERE q.id = s.id AND coalesce(q.group_id, '') = ahead.group_id AND coalesce(q.available_at, 'infinity') <= :now
+               AND (q.state = 1 OR q.lease_until <= :now)
+             LIMIT 1
+               FOR NO KEY UPDATE SKIP LOCKED) q
 ), spent AS MATERIALIZED (
     SELECT n.id
       FROM unnest(:id::bigint[], :ahead::bigint[]) AS s (id, ahead)
-      JOIN postroom_nudge n ON n.id = s.id
-      JOIN postroom_queue ahead ON ahead.id = s.ahead AND ahead.group_id = n.group_id
-     WHERE ahead.state = 4 OR ahead.available_at IS NOT NULL
-                              AND NOT (ahead.fence < 0 AND ahead.available_at > :now)
-       FOR NO KEY UPDATE OF ahead SKIP LOCKED
+      CROSS JOIN LATERAL (SELECT n.id, n.group_id FROM postroom_nudge n WHERE n.id = s.id LIMIT 1) n
+      CROSS JOIN LATERAL (
+            SELECT a.id, a.group_id FROM postroom_queue a
+             WHERE a.id = s.ahead
+               AND (a.state = 4 OR a.available_at IS NOT NULL AND NOT (a.fence < 0 AND a.available_at > :now))
+             LIMIT 1
+               FOR NO KEY UPDATE SKIP LOCKED) ahead
+     WHERE ahead.group_id = n.group_id
 ), nudges AS (
     DELETE FROM postroom_nudge n
-     USING (SELECT id FROM spent
+     WHERE n.id = ANY (ARRAY (
+            SELECT id FROM spent
              UNION ALL
-            SELECT s.id FROM unnest(:id::bigint[], :ahead::bigint[]) AS s (id, ahead) WHERE s.ahead = 0) AS s
-     WHERE n.id = s.id
+            SELECT s.id FROM unnest(:id::bigint[], :ahead::bigint[]) AS s (id, ahead) WHERE s.ahead = 0))
 )
 UPDATE postroom_queue q
    SET state = 1, owner = NULL, lease_until = NULL, available_at = NULL, holds = NULL, fence = greatest(q.fence, 0)
-  FROM sleepers s
- WHERE q.id = s.id
+ WHERE q.id = ANY (ARRAY (SELECT id FROM sleepers))
 
 -- name: renew
 -- What another transaction has locked is not waited for: it is still held, and its turn comes with the next renewal.
-WITH held AS MATERIALIZED (
+WITH given AS MATERIALIZED (
+    SELECT :ids::text::bigint[] AS ids, :fences::text::bigint[] AS fences
+), held AS MATERIALIZED (
     SELECT q.id
-      FROM unnest(:ids::text::bigint[], :fences::text::bigint[]) AS c (id, fence)
-      JOIN postroom_queue q ON q.id = c.id AND q.fence = c.fence
-     WHERE q.box = :box AND q.owner = :owner AND q.state = 2
+      FROM postroom_queue q
+     WHERE q.id = ANY ((SELECT ids FROM given)::bigint[])
+       AND q.fence = ((SELECT fences FROM given))[width_bucket(q.id, (SELECT ids FROM given))]
+       AND q.box = :box AND q.owner = :owner AND q.state = 2
 ), free AS MATERIALIZED (
     SELECT q.id
-      FROM unnest(:ids::text::bigint[], :fences::text::bigint[]) AS c (id, fence)
-      JOIN postroom_queue q ON q.id = c.id AND q.fence = c.fence
-     WHERE q.box = :box AND q.owner = :owner AND q.state = 2
+      FROM postroom_queue q
+     WHERE q.id = ANY ((SELECT ids FROM given)::bigint[])
+       AND q.fence = ((SELECT fences FROM given))[width_bucket(q.id, (SELECT ids FROM given))]
+       AND q.box = :box AND q.owner = :owner AND q.state = 2
        FOR NO KEY UPDATE OF q SKIP LOCKED
 ), renewed AS (
     UPDATE postroom_queue q
        SET lease_until = :until, available_at = CASE WHEN q.holds IS NULL THEN q.available_at ELSE :until END
-      FROM free
-     WHERE q.id = free.id
+     WHERE q.id = ANY (ARRAY (SELECT id FROM free))
 )
 SELECT id FROM held
 
@@ -411,17 +439,16 @@ SELECT id FROM held
 WITH ready AS MATERIALIZED (
     SELECT q.id, q.state, q.lease_until
       FROM postroom_queue q
-     WHERE (q.box, q.available_at) >= (:box, '-infinity'::timestamptz) AND (q.box, q.available_at) <= (:box, :now)
-       AND q.available_at IS NOT NULL
-     ORDER BY q.box, q.available_at, q.id
+     WHERE q.box = :box AND q.available_at <= :now
+     ORDER BY q.available_at, q.id
      LIMIT :limit + 10000
 ), claimed AS MATERIALIZED (
-    SELECT id FROM ready WHERE state = 2 AND lease_until <= :now
+    SELECT id, lease_until FROM ready WHERE state = 2 AND lease_until <= :now
     UNION
-    SELECT id FROM postroom_queue WHERE box = :box AND holds IS NOT NULL AND lease_until <= :now
+    SELECT id, lease_until FROM postroom_queue WHERE box = :box AND holds IS NOT NULL AND lease_until <= :now
 )
 SELECT id FROM postroom_queue
- WHERE id = ANY (ARRAY (SELECT id FROM claimed LIMIT :limit)) AND state = 2 AND lease_until <= :now
+ WHERE id = ANY (ARRAY (SELECT id FROM claimed ORDER BY lease_until, id LIMIT :limit)) AND state = 2 AND lease_until <= :now
  ORDER BY id
    FOR NO KEY UPDATE SKIP LOCKED
 
@@ -439,45 +466,55 @@ SELECT id, group_id FROM postroom_queue
 
 -- name: hold
 -- Claims that still hold, and go on holding while this transaction lasts.
+WITH given AS MATERIALIZED (
+    SELECT :ids::text::bigint[] AS ids, :fences::text::bigint[] AS fences
+)
 SELECT q.id, q.attempt, q.group_id, q.stale
-  FROM unnest(:ids::text::bigint[], :fences::text::bigint[]) AS c (id, fence)
-  JOIN postroom_queue q ON q.id = c.id AND q.fence = c.fence
- WHERE q.box = :box AND q.owner = :owner AND q.state = 2
+  FROM postroom_queue q
+ WHERE q.id = ANY ((SELECT ids FROM given)::bigint[])
+   AND q.fence = ((SELECT fences FROM given))[width_bucket(q.id, (SELECT ids FROM given))]
+   AND q.box = :box AND q.owner = :owner AND q.state = 2
  ORDER BY q.id
    FOR UPDATE OF q
 
 -- name: end_batch
 UPDATE postroom_queue q SET state = 1, owner = NULL, lease_until = NULL, available_at = NULL, holds = NULL
-  FROM unnest(:box::text[], :group_id::text[], :id::bigint[]) AS e (box, group_id, id)
- WHERE q.box = e.box AND q.group_id = e.group_id AND q.id > e.id AND q.holds IS NOT NULL
+ WHERE q.state = 2 AND q.id = ANY (ARRAY (
+        SELECT behind.id
+          FROM unnest(:box::text[], :group_id::text[], :id::bigint[]) AS e (box, group_id, id)
+          CROSS JOIN LATERAL (
+                SELECT b.id FROM postroom_queue b
+                 WHERE b.box = e.box AND b.holds = e.group_id AND b.id > e.id OFFSET 0) behind))
 
 -- name: wait
 UPDATE postroom_queue q
-   SET state = 1, owner = NULL, lease_until = NULL, holds = NULL, attempt = w.attempt, available_at = w.at,
-       last_error = coalesce(w.error, q.last_error)
-  FROM unnest(:id::bigint[], :attempt::integer[], :at::timestamptz[], :error::text[]) AS w (id, attempt, at, error)
- WHERE q.id = w.id
+   SET state = 1, owner = NULL, lease_until = NULL, holds = NULL, attempt = (:attempt::integer[])[width_bucket(q.id, :id::bigint[])],
+       available_at = (:at::timestamptz[])[width_bucket(q.id, :id::bigint[])],
+       last_error = coalesce((:error::text[])[width_bucket(q.id, :id::bigint[])], q.last_error)
+ WHERE q.id = ANY (:id::bigint[])
 
 -- name: bury
 UPDATE postroom_queue q
    SET state = 4, owner = NULL, lease_until = NULL, available_at = NULL, holds = NULL, died_at = :now,
-       last_error = b.error, group_id = b.group_id,
-       attempt = q.attempt + b.counted, fence = greatest(q.fence, 0)
-  FROM unnest(:id::bigint[], :error::text[], :group_id::text[], :counted::integer[]) AS b (id, error, group_id, counted)
- WHERE q.id = b.id
+       last_error = (:error::text[])[width_bucket(q.id, :id::bigint[])], group_id = (:group_id::text[])[width_bucket(q.id, :id::bigint[])],
+       attempt = q.attempt + (:counted::integer[])[width_bucket(q.id, :id::bigint[])], fence = greatest(q.fence, 0)
+ WHERE q.id = ANY (:id::bigint[])
 
 -- name: set_error
-UPDATE postroom_queue q SET last_error = e.error, attempt = q.attempt + e.counted
-  FROM unnest(:id::bigint[], :error::text[], :counted::integer[]) AS e (id, error, counted)
- WHERE q.id = e.id
+UPDATE postroom_queue q
+   SET last_error = (:error::text[])[width_bucket(q.id, :id::bigint[])], attempt = q.attempt + (:counted::integer[])[width_bucket(q.id, :id::bigint[])]
+ WHERE q.id = ANY (:id::bigint[])
 
 -- name: complete
 -- The ids come in order and are looked up one by one, so their rows are locked in that order: to lock them first would
 -- be to write each of them twice. The answer is one row: what was completed, and the lines that have moved on.
-WITH gone AS (
+WITH given AS MATERIALIZED (
+    SELECT :ids::text::bigint[] AS ids, :fences::text::bigint[] AS fences
+), gone AS (
     DELETE FROM postroom_queue q
-     USING unnest(:ids::text::bigint[], :fences::text::bigint[]) AS c (id, fence)
-     WHERE q.id = c.id AND q.fence = c.fence AND q.box = :box AND q.owner = :owner AND q.state = 2
+     WHERE q.id = ANY ((SELECT ids FROM given)::bigint[])
+       AND q.fence = ((SELECT fences FROM given))[width_bucket(q.id, (SELECT ids FROM given))]
+       AND q.box = :box AND q.owner = :owner AND q.state = 2
     RETURNING q.id, q.owner, q.attempt, q.deliveries, q.last_error, q.group_id
 ), kept AS (
     INSERT INTO postroom_ledger (id, box, completed_at, completed_by, ending, attempt, deliveries, last_error)
@@ -508,15 +545,15 @@ WITH looked AS MATERIALIZED (
       LEFT JOIN LATERAL (
             SELECT q.id, q.state = 1 AND q.available_at IS NULL AS sleeps
               FROM postroom_queue q
-             WHERE q.box = :box AND q.group_id = g.group_id
+             WHERE q.box = ANY (ARRAY[:box]) AND q.group_id = g.group_id
                AND NOT (q.fence < 0 AND q.available_at > :now)
-             ORDER BY q.id
+             ORDER BY q.box, q.id
              LIMIT 1) first ON true
       LEFT JOIN LATERAL (
             SELECT q.id FROM postroom_queue q
-             WHERE q.box = :box AND q.group_id = g.group_id
+             WHERE q.box = ANY (ARRAY[:box]) AND q.group_id = g.group_id
                AND NOT (q.fence < 0 AND q.available_at > :now)
-             ORDER BY q.id
+             ORDER BY q.box, q.id
              LIMIT 1
                FOR NO KEY UPDATE SKIP LOCKED) front ON true
 ), nudged AS (
@@ -527,8 +564,7 @@ WITH looked AS MATERIALIZED (
         OR current_setting('transaction_isolation') <> 'read committed'
 )
 UPDATE postroom_queue q SET available_at = :now
-  FROM looked
- WHERE q.id = looked.front AND q.state = 1 AND q.available_at IS NULL
+ WHERE q.id = ANY (ARRAY (SELECT front FROM looked)) AND q.state = 1 AND q.available_at IS NULL
 
 -- == replay, purge, find ==
 
@@ -537,10 +573,10 @@ SELECT id FROM postroom_queue WHERE id = ANY (:ids::bigint[]) AND state = 4 ORDE
 
 -- name: revive
 UPDATE postroom_queue q
-   SET state = 1, died_at = NULL, attempt = 0, deliveries = 0, expires = NULL, group_id = r.group_id, available_at = r.at,
+   SET state = 1, died_at = NULL, attempt = 0, deliveries = 0, expires = NULL,
+       group_id = (:group_id::text[])[width_bucket(q.id, :id::bigint[])], available_at = (:at::timestamptz[])[width_bucket(q.id, :id::bigint[])],
        fence = CASE WHEN q.fence = 0 THEN 1 ELSE q.fence END
-  FROM unnest(:id::bigint[], :group_id::text[], :at::timestamptz[]) AS r (id, group_id, at)
- WHERE q.id = r.id
+ WHERE q.id = ANY (:id::bigint[])
 
 -- name: forget_expires
 UPDATE postroom_message SET expires = NULL WHERE id = ANY (:id::bigint[]) AND expires IS NOT NULL
@@ -562,14 +598,14 @@ SELECT e.*
 -- name: find_dead
 SELECT w.*
   FROM postroom_queue q
-  JOIN postroom_work w ON w.id = q.id
- WHERE q.box = :box AND q.state = 4 AND q.died_at IS NOT NULL AND q.id > :after
+  CROSS JOIN LATERAL (SELECT * FROM postroom_work w WHERE w.id = q.id LIMIT 1) w
+ WHERE (q.box, q.id) > (:box, :after::bigint) AND q.box <= :box AND q.died_at IS NOT NULL AND q.state = 4
    AND (:blocking::integer = 0 OR q.group_id IS NOT NULL)
    AND (:topic::text IS NULL OR w.topic = :topic)
    AND (:source::text IS NULL OR w.source = :source)
    AND (:group_id::text IS NULL OR w.group_id = :group_id)
    AND (:correlation_id::text IS NULL OR w.correlation_id = :correlation_id)
- ORDER BY q.id
+ ORDER BY q.box, q.id
  LIMIT :limit
 
 -- name: find_listed
@@ -583,7 +619,8 @@ WITH old AS MATERIALIZED (
     SELECT l.id
       FROM postroom_ledger l
       CROSS JOIN LATERAL (
-            SELECT m.id, m.first_seen, m.last_seen FROM postroom_message m WHERE m.id = l.id FOR UPDATE SKIP LOCKED) m
+            SELECT m.id, m.first_seen, m.last_seen FROM postroom_message m
+             WHERE m.id = l.id LIMIT 1 FOR UPDATE SKIP LOCKED) m
      WHERE l.box = :box AND l.completed_at <= :cutoff
        AND (:sliding::integer = 0 OR m.last_seen <= :cutoff)
        AND (:window::interval IS NULL OR m.first_seen + :window <= :now)
@@ -591,26 +628,32 @@ WITH old AS MATERIALIZED (
      LIMIT :limit
        FOR UPDATE OF l SKIP LOCKED
 )
-DELETE FROM postroom_ledger l USING old WHERE l.id = old.id RETURNING l.id
+DELETE FROM postroom_ledger l WHERE l.id = ANY (ARRAY (SELECT id FROM old)) RETURNING l.id
 
 -- name: purge_dead
 WITH old AS MATERIALIZED (
     SELECT id FROM postroom_queue
-     WHERE box = :box AND state = 4 AND died_at <= :cutoff ORDER BY id LIMIT :limit FOR UPDATE SKIP LOCKED
+     WHERE (box, id) > (:box, 0) AND box <= :box AND died_at IS NOT NULL AND state = 4 AND died_at <= :cutoff
+     ORDER BY box, id
+     LIMIT :limit
+       FOR UPDATE SKIP LOCKED
 )
-DELETE FROM postroom_queue q USING old WHERE q.id = old.id RETURNING q.id, q.group_id
+DELETE FROM postroom_queue q WHERE q.id = ANY (ARRAY (SELECT id FROM old)) RETURNING q.id, q.group_id
 
 -- name: purge_seen
+-- What the index contains, in its words.
 WITH old AS MATERIALIZED (
     SELECT q.id FROM postroom_queue q
-      JOIN postroom_message m ON m.id = q.id
-     WHERE q.box = :box AND q.state = 0 AND m.last_seen <= :cutoff
-       AND q.available_at IS NULL AND q.group_id IS NULL AND q.died_at IS NULL  -- what the index contains
-     ORDER BY q.id
+      CROSS JOIN LATERAL (
+            SELECT m.last_seen FROM postroom_message m WHERE m.id = q.id LIMIT 1 FOR UPDATE SKIP LOCKED) m
+     WHERE (q.box, q.id) > (:box, 0) AND q.box <= :box
+       AND q.available_at IS NULL AND q.group_id IS NULL AND q.died_at IS NULL
+       AND q.state = 0 AND m.last_seen <= :cutoff
+     ORDER BY q.box, q.id
      LIMIT :limit
-       FOR UPDATE OF q, m SKIP LOCKED
+       FOR UPDATE OF q SKIP LOCKED
 )
-DELETE FROM postroom_queue q USING old WHERE q.id = old.id RETURNING q.id, q.group_id
+DELETE FROM postroom_queue q WHERE q.id = ANY (ARRAY (SELECT id FROM old)) RETURNING q.id, q.group_id
 
 -- name: forget
 DELETE FROM postroom_message WHERE id = ANY (:ids::bigint[])

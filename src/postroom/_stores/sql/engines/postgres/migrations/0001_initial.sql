@@ -42,7 +42,7 @@ CREATE UNIQUE INDEX postroom_message_key ON postroom_message (box, message_id, s
 -- table, and without pauses.
 CREATE TABLE postroom_queue (
     id            bigint   NOT NULL PRIMARY KEY,
-    available_at  timestamptz,                        -- claimable from then on (NULL: behind its group); see holds
+    available_at  timestamptz,                        -- claimable from then on (NULL: behind its group)
     lease_until   timestamptz,                        -- claimed: until then
     expires       timestamptz,
     died_at       timestamptz,
@@ -52,9 +52,9 @@ CREATE TABLE postroom_queue (
     deliveries    integer  NOT NULL DEFAULT 0,
     state         smallint NOT NULL,                  -- 0 seen, 1 waiting, 2 claimed, 4 dead
     stale         smallint NOT NULL DEFAULT 0,        -- 1: the content changed while it was claimed
-    holds         smallint,                           -- 1: claimed, and keeps others from its line; available_at is its lease's end
     box           text     COLLATE "C" NOT NULL,
     group_id      text     COLLATE "C",               -- the FIFO line in which it stands
+    holds         text     COLLATE "C",               -- while it is claimed: the line from which it keeps others
     collapse_key  text     COLLATE "C",
     last_error    text
 ) WITH (fillfactor = 40,
@@ -66,7 +66,7 @@ CREATE TABLE postroom_queue (
 -- Only what can be claimed, now or later: the dead, and whoever stands behind a group's front, cost a claim nothing.
 CREATE INDEX postroom_queue_ready ON postroom_queue (box, available_at, id) WHERE available_at IS NOT NULL;
 CREATE INDEX postroom_queue_line ON postroom_queue (box, group_id, id) WHERE group_id IS NOT NULL;
-CREATE INDEX postroom_queue_held ON postroom_queue (box, group_id, id) WHERE holds IS NOT NULL;
+CREATE INDEX postroom_queue_held ON postroom_queue (box, holds, id) WHERE holds IS NOT NULL;
 CREATE INDEX postroom_queue_collapse ON postroom_queue (box, collapse_key) WHERE collapse_key IS NOT NULL;
 CREATE INDEX postroom_queue_expires ON postroom_queue (box, expires) WHERE expires IS NOT NULL;
 CREATE INDEX postroom_queue_dead ON postroom_queue (box, id) WHERE died_at IS NOT NULL;
