@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import msgspec
 import pydantic
@@ -76,6 +76,10 @@ class Named:
 
 def boxes(room: Postroom) -> list[Any]:
     return [room.inbox(), room.outbox()]
+
+
+class Shaped(Protocol):
+    order: int
 
 
 class TestDispatch:
@@ -332,6 +336,7 @@ class TestRegistration:
         async def bare(message: Message) -> None: ...
         async def some(messages: list[Message[Any]]) -> None: ...
         async def other(message: Message[int]) -> None: ...
+        async def vague(message: Message[Shaped]) -> None: ...
 
         box = room.inbox()
         for function in (one, bare):
@@ -342,6 +347,7 @@ class TestRegistration:
         with pytest.raises(ArgumentTypeError, match=r"registered for Named, .* annotated with int"):
             box.handler(Named)(other)
         box.handler(Named)(one)
+        box.handler(Payment)(vague)  # what a type checker knows better is left to it
         box.handler("t", batch=2)(some)
         box.handler("u")(bare)
 

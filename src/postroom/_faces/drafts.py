@@ -65,6 +65,8 @@ _AFTER_GROUP = Draft("", "")[8:]
 def draft_of(new: NewMessage, box: Box) -> Draft:
     if type(new.payload) is dict and _options_of(new) == _NO_OPTIONS and box.delivery.lifetime is None:
         source, message_id, topic = new.source, new.message_id, new.topic
+        if box.kind == "outbox":
+            source, message_id = _named_by(box, source, message_id)
         if check.are_plain(source, message_id, topic):
             return _plain_draft(source, message_id, topic, new.payload, _group(new.group, box))  # type: ignore[arg-type]
     return _any_draft(new, box)
@@ -123,16 +125,17 @@ def _group(group: str | None, box: Box) -> str | None:
     return None
 
 
+def _named_by(box: Box, source: str | None, message_id: str | None) -> tuple[str, str]:
+    return box.name if source is None else source, new_message_id() if message_id is None else message_id
+
+
 def _key(new: NewMessage, payload: Any, box: Box, *, speaks: bool) -> tuple[str, str]:
     """An outbox names its own messages; to an inbox, who sent it and under which id is what matters."""
     source, message_id = new.source, new.message_id
     if speaks and message_id is None:
         message_id = typed.text_said_by(payload, "deduplication_id") or typed.text_said_by(payload, "external_id")
-    names_its_own = speaks or box.kind == "outbox"
-    if source is None and names_its_own:
-        source = box.name
-    if message_id is None and names_its_own:
-        return check.text("source", source), new_message_id()
+    if speaks or box.kind == "outbox":
+        source, message_id = _named_by(box, source, message_id)
     if source is None or message_id is None:
         missing = "source" if source is None else "message_id"
         raise ArgumentTypeError(

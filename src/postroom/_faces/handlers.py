@@ -154,7 +154,11 @@ def _check_shape(takes: _Takes, batch: int | None) -> None:
 
 
 def _check_payload(takes: _Takes, topic: type) -> None:
-    if isinstance(takes.payload, type) and not issubclass(topic, takes.payload):
+    try:
+        fits = not isinstance(takes.payload, type) or issubclass(topic, takes.payload)
+    except TypeError:
+        return  # a protocol, or another type that only a type checker can compare
+    if not fits:
         raise ArgumentTypeError(
             f"the handler is registered for {topic.__name__}, and its messages are annotated with "
             f"{takes.payload.__name__}"

@@ -206,20 +206,13 @@ UPDATE postroom_message
 RETURNING revision
 
 -- name: rivals
+-- They may be claimed meanwhile, and are left alone then. A bare id would make the primary key seem to fit.
 SELECT id FROM postroom_queue
  WHERE box = :box AND collapse_key = :collapse_key AND state = 1 AND id + 0 < :before AND id <> :id
  ORDER BY id + 0
    FOR UPDATE SKIP LOCKED
 
 -- == claim ==
-
--- name: held_by_name
-SELECT m.source, q.id, q.fence
-  FROM postroom_message m
-  LEFT JOIN LATERAL (
-        SELECT q.id, q.fence FROM postroom_queue q
-         WHERE q.id = m.id AND q.owner = :owner AND q.state = 2 LIMIT 1) q ON true
- WHERE m.box = :box AND m.message_id = :message_id AND m.retired = 0
 
 -- name: turn
 -- What was handled goes, what is due comes: a worker's round is one statement, one commit and one visit. A claim by itself
@@ -294,7 +287,8 @@ SELECT h.id, h.group_id, h.expires, h.deliveries, :now,
         UNION ALL
         (SELECT q.id, q.group_id, q.expires, q.deliveries
            FROM postroom_queue q
-          WHERE q.box = :box AND q.available_at <= :now AND (q.state = 1 OR q.lease_until <= :now) AND q.id <> ALL (:seen::bigint[])
+          WHERE q.box = :box AND q.available_at <= :now AND (q.state = 1 OR q.lease_until <= :now)
+            AND q.id <> ALL (:seen::bigint[])
             AND (:topics::text[] IS NULL OR (SELECT topic FROM postroom_message m WHERE m.id = q.id) = ANY (:topics))
           ORDER BY q.available_at, q.id
           LIMIT :limit + 1000)) h
@@ -372,32 +366,29 @@ SELECT m.id, m.source, m.message_id, m.topic, m.payload, m.format, m.headers, m.
 -- Not its turn: it waits until whoever stands ahead moves on. That one is locked meanwhile, so that it cannot leave
 -- without seeing whom it must wake; and it must be in the line, and awake or dead in its place. Where that is not so, the
 -- hint stays. A nudge has then done its work, as it has where nobody stands in the line (0).
-WITH sleepers AS MATERIALIZED (
-    SELECT q.id
+WITH behind AS MATERIALIZED (
+    SELECT s.id, ahead.group_id
       FROM unnest(:id::bigint[], :ahead::bigint[]) AS s (id, ahead)
       CROSS JOIN LATERAL (
-            SELECT a.id, a.group_id FROM postroom_queue a
+            SELECT a.group_id FROM postroom_queue a
              WHERE a.id = s.ahead
                AND (a.state = 4 OR a.available_at IS NOT NULL AND NOT (a.fence < 0 AND a.available_at > :now))
              LIMIT 1
                FOR NO KEY UPDATE SKIP LOCKED) ahead
+), sleepers AS MATERIALIZED (
+    SELECT q.id
+      FROM behind b
       CROSS JOIN LATERAL (
             SELECT q.id FROM postroom_queue q
-             WHERE q.id = s.id AND coalesce(q.group_id, '') = ahead.group_id AND coalesce(q.available_at, 'infinity') <= :now
-               AND (q.state = 1 OR q.lease_until <= :now)
+             WHERE q.id = b.id AND coalesce(q.group_id, '') = b.group_id
+               AND coalesce(q.available_at, 'infinity') <= :now AND (q.state = 1 OR q.lease_until <= :now)
              LIMIT 1
                FOR NO KEY UPDATE SKIP LOCKED) q
 ), spent AS MATERIALIZED (
     SELECT n.id
-      FROM unnest(:id::bigint[], :ahead::bigint[]) AS s (id, ahead)
-      CROSS JOIN LATERAL (SELECT n.id, n.group_id FROM postroom_nudge n WHERE n.id = s.id LIMIT 1) n
-      CROSS JOIN LATERAL (
-            SELECT a.id, a.group_id FROM postroom_queue a
-             WHERE a.id = s.ahead
-               AND (a.state = 4 OR a.available_at IS NOT NULL AND NOT (a.fence < 0 AND a.available_at > :now))
-             LIMIT 1
-               FOR NO KEY UPDATE SKIP LOCKED) ahead
-     WHERE ahead.group_id = n.group_id
+      FROM behind b
+      CROSS JOIN LATERAL (SELECT n.id, n.group_id FROM postroom_nudge n WHERE n.id = b.id LIMIT 1) n
+     WHERE n.group_id = b.group_id
 ), nudges AS (
     DELETE FROM postroom_nudge n
      WHERE n.id = ANY (ARRAY (
@@ -463,6 +454,15 @@ SELECT id, group_id FROM postroom_queue
    FOR UPDATE SKIP LOCKED
 
 -- == settle ==
+
+-- name: held_by_name
+-- Each row of the queue is looked up: a join might read all of them.
+SELECT m.source, q.id, q.fence
+  FROM postroom_message m
+  LEFT JOIN LATERAL (
+        SELECT q.id, q.fence FROM postroom_queue q
+         WHERE q.id = m.id AND q.owner = :owner AND q.state = 2 LIMIT 1) q ON true
+ WHERE m.box = :box AND m.message_id = :message_id AND m.retired = 0
 
 -- name: hold
 -- Claims that still hold, and go on holding while this transaction lasts.
