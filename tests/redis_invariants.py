@@ -64,9 +64,10 @@ class Progress(NamedTuple):
     completed_at: int
     ending: str
     error: str | bool
+    lost_leases: int
 
 
-UNTOUCHED = Progress("w", 0, 0, 0, 0, 0, 0, "", 0, 0, "", False)
+UNTOUCHED = Progress("w", 0, 0, 0, 0, 0, 0, "", 0, 0, "", False, 0)
 
 
 @dataclass
@@ -262,14 +263,14 @@ def _lines(box: Snapshot) -> Iterator[str]:
         locks -= held
         if len({box.progress(id_).owner for id_ in claimed}) > 1:
             yield f"two owners hold one group: {claimed[:3]}"
-        if not claimed:  # otherwise who leaves wakes whoever is first then: also one that came to stand ahead meanwhile
-            yield from _front(box, ids, pending)
+        yield from _front(box, ids, pending)
     if locks:
         yield f"{len(locks)} locks of members that are not claimed, or not in line"
 
 
 def _front(box: Snapshot, ids: list[str], pending: Mapping[str, float]) -> Iterator[str]:
-    """The first in line can be claimed, or is dead and blocks. Who is not due yet is not in line."""
+    """The first in line never sleeps, even while a member behind it is claimed: it can be claimed, or is dead and
+    blocks. A member that is not due yet is not in line."""
     for id_ in ids:
         progress, time = box.progress(id_), pending.get(id_)
         if progress.fence < 0 and time is not None and time > box.now:

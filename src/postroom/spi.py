@@ -19,7 +19,7 @@ from datetime import timedelta
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from postroom._kernel.clock import Clock, SystemClock
-from postroom._kernel.line import EARLY, claimable_front, is_in_line
+from postroom._kernel.line import EARLY, claimable_front, is_in_line, with_suspects
 from postroom._kernel.message import (
     Claim,
     Draft,
@@ -77,6 +77,7 @@ __all__ = [
     "Waker",
     "claimable_front",
     "is_in_line",
+    "with_suspects",
 ]
 
 Mark = Literal["processing", "processed", "dead", "skipped"]
@@ -115,7 +116,7 @@ class QueueStore(Protocol):
         """Move the end of leases that still hold."""
 
     async def reap(self, box: Box, limit: int) -> Reaped:
-        """Free leases that have passed and bury messages past `expires`; at most `limit` of each."""
+        """Free leases that have passed and bury messages past `expires`: all of them, but at most `limit` of each."""
 
     async def replay(self, box: Box, which: Filter, *, tx: Any = None) -> list[Key]:
         """Make dead messages wait again, in their old place, with new budgets and the same fence."""

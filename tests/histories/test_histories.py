@@ -149,7 +149,7 @@ class FollowingShelf(Shelf):
 
     preferred: Sequence[str | int] = ()
 
-    def candidates(self, now: int, topics: frozenset[str] | None) -> Iterator[Entry]:
+    def candidates(self, now: int, ask: Ask) -> Iterator[Entry]:
         def rank(entry: Entry) -> tuple[int, int, int]:
             name = entry.line or entry.id
             place = self.preferred.index(name) if name in self.preferred else len(self.preferred)
@@ -158,7 +158,7 @@ class FollowingShelf(Shelf):
         due = [e for e in self.entries.values() if e.available_at is not None and e.available_at <= now]
         for entry in sorted(due, key=rank):
             still = entry.available_at is not None and entry.available_at <= now
-            if still and (topics is None or entry.draft.topic in topics):
+            if still and (ask.topics is None or entry.draft.topic in ask.topics):
                 yield entry
 
     def doomed(self, box: Box, now: int) -> bool:
@@ -167,6 +167,7 @@ class FollowingShelf(Shelf):
             cause_of_death(
                 box,
                 deliveries=entry.deliveries,
+                lost_leases=entry.lost_leases,
                 expires=None if entry.expires is None else to_microseconds(entry.expires),
                 now=now,
             )

@@ -122,7 +122,7 @@ class TestAttempts:
         with Logged() as logged:
             await soon(still.drain())
         assert await states(box) == {"1": State.WAITING, "2": State.DONE}
-        assert logged.saying("the backoff failed for topic=t source=s message_id=1")
+        assert logged.saying("the backoff failed for attempt 1")
         for attempt in (2, 3):
             clock.advance(9)
             await soon(still.drain())

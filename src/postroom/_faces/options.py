@@ -7,7 +7,7 @@ from typing import Any, Literal, TypedDict
 
 from postroom._faces import check
 from postroom._kernel.backoff import Backoff
-from postroom._kernel.policy import DEFAULT_RETENTION, Box, Delivery, Keeping, Order, Work
+from postroom._kernel.policy import DEFAULT_MAX_LOST_LEASES, DEFAULT_RETENTION, Box, Delivery, Keeping, Order, Work
 from postroom._kernel.states import BoxKind
 from postroom.errors import ArgumentTypeError, ArgumentValueError, FeatureMissing
 from postroom.spi import Features
@@ -21,6 +21,7 @@ class BoxOptions(TypedDict, total=False):
     max_attempts: int
     backoff: Backoff
     max_deliveries: int | None
+    max_lost_leases: int | None
     lifetime: timedelta | None
     on_stale_ack: Literal["done", "requeue"]
     dedup_window: timedelta | None
@@ -64,13 +65,14 @@ def _delivery(options: BoxOptions) -> Delivery:
     backoff = options.get("backoff", Backoff.exponential())
     if not isinstance(backoff, Backoff):
         raise ArgumentTypeError(f"backoff must be a Backoff, not {type(backoff).__name__}")
-    most = options.get("max_deliveries")
+    most, most_lost = options.get("max_deliveries"), options.get("max_lost_leases", DEFAULT_MAX_LOST_LEASES)
     return Delivery(
-        check.count("max_attempts", options.get("max_attempts", 10)),
-        backoff,
-        None if most is None else check.count("max_deliveries", most),
-        check.optional_duration("lifetime", options.get("lifetime")),
-        check.choice("on_stale_ack", options.get("on_stale_ack", "done"), ("done", "requeue")),
+        max_attempts=check.count("max_attempts", options.get("max_attempts", 10)),
+        backoff=backoff,
+        max_deliveries=None if most is None else check.count("max_deliveries", most),
+        max_lost_leases=None if most_lost is None else check.count("max_lost_leases", most_lost),
+        lifetime=check.optional_duration("lifetime", options.get("lifetime")),
+        on_stale_ack=check.choice("on_stale_ack", options.get("on_stale_ack", "done"), ("done", "requeue")),
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,6 +11,10 @@ from datetime import timedelta
 
 from postroom.errors import ArgumentTypeError, ArgumentValueError
 
+_log = logging.getLogger("postroom")
+
+LONGEST_DELAY = timedelta(days=365)
+"""What is longer is cut: no store can count to infinity."""
 _MAX_EXPONENT = 64  # 2 ** 64 seconds is past any cap; larger powers only cost time
 
 
@@ -43,10 +49,26 @@ class Backoff:
             raise ArgumentValueError(f"jitter must be between 0 and 1, not {self.jitter!r}")
 
     def delay(self, attempt: int) -> timedelta:
-        seconds = self.curve(attempt)
+        """The delay before the next attempt: from 0 to a year, whatever the curve returns.
+
+        A curve may be any function. Where it raises, or returns no number, the default curve is used: the outcome of a
+        message must be stored all the same.
+        """
+        try:
+            seconds = float(self.curve(attempt))
+        except Exception:  # noqa: BLE001 - it is the user's function
+            _log.exception("the backoff failed for attempt %d; the default is used", attempt)
+            seconds = _default_curve(attempt)
+        if math.isnan(seconds):
+            _log.error("the backoff returned no number for attempt %d; the default is used", attempt)
+            seconds = _default_curve(attempt)
         if self.jitter:
             seconds *= 1 - self.jitter * random.random()  # noqa: S311 - spreads load, guards nothing
-        return timedelta(seconds=max(seconds, 0.0))
+        return timedelta(seconds=min(max(seconds, 0.0), LONGEST_DELAY.total_seconds()))
+
+
+def _default_curve(attempt: int) -> float:
+    return min(2.0 ** min(attempt, _MAX_EXPONENT), 60.0)
 
 
 def _check_positive(**values: float) -> None:

@@ -1,8 +1,12 @@
 """The line of a FIFO group: who may be claimed.
 
 The members of a group stand in line in id order. Only the front of the line can be claimed, as far as it is ready; and
-only while nobody holds a live lease on any member. A message whose due time lies ahead is not in line yet. A dead
-message is in line only where `on_dead="block"`.
+only while no other worker holds a live lease on any member. A message whose due time lies ahead is not in line yet. A
+dead message is in line only where `on_dead="block"`.
+
+A member that stands behind the first may sleep: it has no time from which it can be claimed, and the store wakes it
+when the front moves on. The first in line never sleeps, even while a member behind it holds the group: a worker that
+claims its topic finds it, whatever becomes of that holder.
 
 Whether somebody is in line must not depend on whose clock is ahead: a claim may see messages that are younger than its
 own moment, and a server that takes over may have another time. So only a message with a due time can be early, and it
@@ -11,7 +15,7 @@ has a mark, which is its fence: it has none yet, since it was never claimed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol, TypeVar
 
 from postroom._kernel.states import State
@@ -31,6 +35,7 @@ class Place(Protocol):
 
 
 M = TypeVar("M", bound=Place)
+T = TypeVar("T")
 EARLY = -1
 """The fence of whoever stands in a line only from a due time on. It goes when the message is claimed or has no time."""
 
@@ -55,3 +60,14 @@ def claimable_front(line: Iterable[M], now: int, limit: int, topics: frozenset[s
             break
         front.append(member)
     return front
+
+
+def with_suspects(front: list[T], is_suspect: Callable[[T], bool], most: int) -> tuple[list[T], int]:
+    """A front up to the suspect that would be one too many; and how many suspects are in it."""
+    found = 0
+    for index, member in enumerate(front):
+        if is_suspect(member):
+            if found == most:
+                return front[:index], found
+            found += 1
+    return front, found

@@ -44,9 +44,11 @@ class Claim(NamedTuple):
 class Lease:
     """Whether a claim still holds, as far as its worker knows. Shared with the handler while it works."""
 
-    __slots__ = ("lost",)
+    __slots__ = ("ends", "lost")
 
-    def __init__(self) -> None:
+    def __init__(self, ends: float) -> None:
+        self.ends = ends
+        """By the clock of the worker's event loop: not later than in the store."""
         self.lost = False
 
 

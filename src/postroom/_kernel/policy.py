@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Literal
+from typing import Any, Literal
 
 from postroom._kernel.backoff import Backoff
 from postroom._kernel.states import BoxKind
@@ -12,6 +12,7 @@ from postroom._kernel.states import BoxKind
 EXPIRED = "expired"
 DELIVERY_LIMIT = "delivery limit"
 DEFAULT_RETENTION = timedelta(days=30)
+DEFAULT_MAX_LOST_LEASES = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,9 @@ class Delivery:
     """Counted executions before a message is dead."""
     backoff: Backoff = field(default_factory=Backoff.exponential)
     max_deliveries: int | None = None
-    """Claims before a message is dead: stops a message that kills its workers."""
+    """Claims before a message is dead, whatever became of them."""
+    max_lost_leases: int | None = DEFAULT_MAX_LOST_LEASES
+    """Leases in a row that end without an outcome before a message is dead: stops a message that kills its workers."""
     lifetime: timedelta | None = None
     """How long a message may wait when it says no `expires` of its own."""
     on_stale_ack: Literal["done", "requeue"] = "done"
@@ -92,11 +95,29 @@ class Box:
         object.__setattr__(self, "key", f"{self.kind}:{self.name}")
 
 
-def cause_of_death(box: Box, *, deliveries: int, expires: int | None, now: int) -> str | None:
-    """Why a message must not be claimed again, if there is a reason. Times in microseconds."""
+def cause_of_death(box: Box, *, deliveries: int, lost_leases: int, expires: Any, now: Any) -> str | None:
+    """Why a message must not be claimed again, if there is a reason. `expires` and `now` are of one kind."""
     if expires is not None and expires <= now:
         return EXPIRED
-    limit = box.delivery.max_deliveries
-    if limit is not None and deliveries >= limit:
+    most, most_lost = box.delivery.max_deliveries, box.delivery.max_lost_leases
+    if (most is not None and deliveries >= most) or (most_lost is not None and lost_leases >= most_lost):
         return DELIVERY_LIMIT
     return None
+
+
+def suspect_from(delivery: Delivery) -> int:
+    """From how many lost leases on a message is suspect: one is an accident, unless the next one is the last."""
+    most = delivery.max_lost_leases
+    return 2 if most is None else max(1, min(2, most - 1))
+
+
+def is_suspect(box: Box, *, deliveries: int, lost_leases: int) -> bool:
+    """Whether a message may be what kills its workers.
+
+    A claim takes at most one such message. So the others that a dying worker had in hand do not reach the limit
+    together with the one that kills it.
+    """
+    if not lost_leases:
+        return False
+    most = box.delivery.max_deliveries
+    return lost_leases >= suspect_from(box.delivery) or (most is not None and deliveries + 1 >= most)

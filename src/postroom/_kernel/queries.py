@@ -19,6 +19,10 @@ class Ask(NamedTuple):
     limit: int
     topics: frozenset[str] | None = None
     """Only these topics; None is any."""
+    in_hand: tuple[int, ...] = ()
+    """Ids that the caller still works on: they are not handed out to it again, though their leases may have passed."""
+    suspects: int = 1
+    """How many messages that keep losing their lease may be among those claimed."""
 
 
 class Filter(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -11,6 +12,9 @@ from typing import Any, NamedTuple
 
 from postroom._kernel.states import State
 from postroom._runtime.service import Service
+
+SHARE = 100
+"""A duty takes at most one part in so many of the time: with a large backlog it is done less often."""
 
 
 class Cleaned(NamedTuple):
@@ -56,9 +60,12 @@ class Janitor:
 
     def _add(self, name: str, duty: Callable[[], Awaitable[Any]], interval: timedelta) -> None:
         async def forever() -> None:
+            took = 0.0
             while True:
-                await asyncio.sleep(interval.total_seconds())
+                await asyncio.sleep(max(interval.total_seconds(), took * SHARE))
+                began = time.monotonic()
                 await duty()
+                took = time.monotonic() - began
 
         delay = self._cleaning.restart_delay.total_seconds()
         self._services.setdefault(name, Service(name, forever, restart_delay=delay))

@@ -70,9 +70,10 @@ class Pace:
         """Of a claim, however it ended."""
         self.under_way -= 1
 
-    def learn(self, begun: Begun, found: int, limit: int, now: float, *, polls: bool) -> None:
-        """What a claim has shown. Without `polls`, one that was empty is not repeated before a hint."""
-        self.is_plenty = found == limit
+    def learn(self, begun: Begun, found: int, limit: int, now: float, *, polls: bool, more: bool = False) -> None:
+        """What a claim has shown. `more`: there may be more, though it found less than it asked for. Without `polls`,
+        one that was empty is not repeated before a hint."""
+        self.is_plenty = more or found == limit
         pause = self._pause_after(found, polls=polls)
         # One that was empty beside another proves nothing: that one may have kept from it what it did not take.
         is_proof = found or (not begun.beside and self._begun == begun.number)

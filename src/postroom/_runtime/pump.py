@@ -8,6 +8,7 @@ import math
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from datetime import timedelta
 from itertools import chain
 from typing import Any
 from uuid import UUID
@@ -34,6 +35,9 @@ TURNS = 2
 """Turns that may be under way together, where the store can: it does one while we read what the other has brought."""
 STUBBORN = 5.0
 """Seconds that a cancelled handler may take to end."""
+REFUSALS = 3
+"""Times that a store may refuse outcomes together before they go one by one."""
+UNSTORABLE = "the outcome of its handler could not be stored"
 
 
 class Pump:
@@ -56,6 +60,11 @@ class Pump:
         self._handling: set[int] = set()
         """What handlers have at this moment."""
         self._busy: Counter[Handler | None] = Counter()
+        self._doubtful_from = math.inf
+        """From when on a lease of what is in hand is in its second half."""
+        self._to_hand_in_alone = 0
+        """Outcomes that go one by one, after the store has refused them together."""
+        self._refused_together = 0
         self._work_is_here = asyncio.Event()
         self._turn_is_due = asyncio.Event()
         self._stopping = False
@@ -75,11 +84,12 @@ class Pump:
         self._executor.closing = False
         count = TURNS if self._store.features.concurrent else 1
         turns = [asyncio.create_task(self._take_turns()) for _ in range(count)]
-        tasks = [*turns, *(asyncio.create_task(self._work()) for _ in range(self.box.work.concurrency))]
+        helpers = [asyncio.create_task(self._work()) for _ in range(self.box.work.concurrency)]
         if self.box.work.renew:
-            tasks.append(asyncio.create_task(self._keep_leases()))
+            helpers.append(asyncio.create_task(self._keep_leases()))
+        tasks = [*turns, *helpers]
         try:
-            await asyncio.gather(*turns)
+            await _until_all_end(turns, helpers)
         finally:
             self._executor.closing = True
             for task in tasks:
@@ -140,22 +150,47 @@ class Pump:
 
     def _asks_for(self) -> int:
         """How many messages to claim now: none, or half of what fits."""
-        return self.box.work.batch_size if self._pace.is_time(_now()) and self._has_room() else 0
+        if self._to_hand_in_alone or not self._pace.is_time(_now()):
+            return 0
+        return self.box.work.batch_size if self._has_room() else 0
 
     def _has_room(self) -> bool:
         """For another claim, beside what those under way may bring, and what stays when all outcomes are settled."""
         if self._stopping or (self._pace.under_way and not self._pace.is_plenty):
             return False
+        waiting = self._waiting_for_handlers()
+        if self._topics_to_claim(waiting) == frozenset():
+            return False
         coming = (self._pace.under_way + 1) * self.box.work.batch_size
-        left = len(self._in_hand) - len(self._outcomes) - sum(map(len, self._on_their_way))
+        # What waits for a handler that takes no more keeps nothing else from being claimed.
+        in_hand = len(self._in_hand) - sum(waiting.values())
+        left = in_hand - len(self._outcomes) - sum(map(len, self._on_their_way))
         # What is handled and not settled would be handled again after a crash: while a turn hangs, it must not grow.
-        return left + coming <= self._most and len(self._in_hand) + coming <= TURNS * self._most
+        return left + coming <= self._most and in_hand + coming <= TURNS * self._most
+
+    def _waiting_for_handlers(self) -> Counter[Handler]:
+        """Messages in hand that cannot be begun, because their handler has as many as it may take at a time."""
+        waiting: Counter[Handler] = Counter()
+        if any(handler.concurrency is not None for handler in self._handlers):
+            for line in self._lines:
+                if (handler := line[0].handler) is not None and self._is_full(handler):
+                    waiting[handler] += sum(len(piece.messages) for piece in line)
+        return waiting
+
+    def _topics_to_claim(self, waiting: Counter[Handler]) -> frozenset[str] | None:
+        """Without those whose handler has enough waiting for it: a worker must not hold what it cannot begin."""
+        enough = max(self.box.work.batch_size // 2, 1)
+        full = {handler.topic for handler, count in waiting.items() if count >= enough}
+        if not full:
+            return self._topics
+        return frozenset(handler.topic for handler in self._handlers) - full
 
     async def _turn(self) -> None:
         limit = self._asks_for()
         begun = self._pace.begin() if limit else None
         outcomes = self._outcomes_to_hand_in()
         self._on_their_way.append(outcomes)
+        started = _now()
         try:
             settled, messages = await self._exchange(outcomes, limit)
         except BaseException as error:
@@ -163,6 +198,7 @@ class Pump:
             if self._draining or not isinstance(error, Exception):
                 raise
             self._take_a_rest(error)
+            self._doubt(outcomes, limit, error)
             return
         finally:
             self._on_their_way.remove(outcomes)
@@ -172,24 +208,30 @@ class Pump:
             _log.info("%s the store answers again", self._where)
         self.last_error = None
         self._rest.end()
+        self._refused_together = 0
+        self._to_hand_in_alone = max(self._to_hand_in_alone - len(outcomes), 0)
         for settlement, kept in zip(outcomes, settled, strict=True):
             self._forget(settlement.target, kept=kept)  # type: ignore[arg-type]
             if settlement.delay and kept:
                 self.expect(settlement.delay.total_seconds())
         if begun is not None:
-            self._receive(begun, messages, limit)
+            self._receive(begun, messages, limit, started)
         elif any(map(self._frees, outcomes)):
             self.wake()  # only now: a claim beside this turn may have come too early
 
     def _outcomes_to_hand_in(self) -> list[Settlement]:
         """All that there are; but the outcomes of a line must not overtake each other, so some may have to wait."""
         outcomes, self._outcomes = self._outcomes, []
+        if self._to_hand_in_alone:
+            outcomes, self._outcomes = outcomes[:1], outcomes[1:]
         if not (self.box.order.fifo and any(self._on_their_way)):
             return outcomes
         leaving = {self._line_of(settlement) for settlement in chain(*self._on_their_way)} - {None}
         first: list[Settlement] = []
+        later: list[Settlement] = []
         for settlement in outcomes:
-            (self._outcomes if self._line_of(settlement) in leaving else first).append(settlement)
+            (later if self._line_of(settlement) in leaving else first).append(settlement)
+        self._outcomes[:0] = later
         return first
 
     def _frees(self, settlement: Settlement) -> bool:
@@ -203,8 +245,33 @@ class Pump:
     async def _exchange(self, outcomes: list[Settlement], limit: int) -> tuple[list[bool], list[Message[Any]]]:
         if not limit:
             return await self._store.settle(self.box, outcomes), []
-        ask = Ask(self.owner, self.box.work.lease, limit, self._topics)
+        topics = self._topics_to_claim(self._waiting_for_handlers())
+        ask = Ask(self.owner, self.box.work.lease, limit, topics, self._doubtful(_now()))
         return await self._store.turn(self.box, outcomes, ask)
+
+    def _doubtful(self, now: float) -> tuple[int, ...]:
+        """What is in hand under leases that may have passed: a worker takes no message from itself."""
+        if now < self._doubtful_from:
+            return ()
+        half = self.box.work.lease.total_seconds() / 2
+        ends = {id_: message.lease.ends - half for id_, message in self._in_hand.items()}  # type: ignore[union-attr]
+        self._doubtful_from = min((end for end in ends.values() if end > now), default=math.inf)
+        doubtful = tuple(id_ for id_, end in ends.items() if end <= now)
+        if doubtful:
+            self._doubtful_from = now
+        return doubtful
+
+    def _doubt(self, outcomes: list[Settlement], limit: int, error: Exception) -> None:
+        """After a failed turn: an outcome that cannot be stored must not keep others from being stored. Unless the
+        error passes by itself, outcomes go one by one after a while; one that is refused by itself is made plain."""
+        if not outcomes or self._store.passes(error):
+            return
+        if limit or len(outcomes) > 1:
+            self._refused_together += 1
+            if self._refused_together >= REFUSALS:
+                self._to_hand_in_alone = len(self._outcomes)
+        else:
+            self._outcomes[0] = _plain(outcomes[0], self.box.work.idle[1])
 
     def _take_a_rest(self, error: Exception) -> None:
         """After an error of the store: longer each time, and cut short only by `stop`."""
@@ -221,14 +288,18 @@ class Pump:
         )
         self._rest.begin(_now())
 
-    def _receive(self, begun: Begun, messages: list[Message[Any]], limit: int) -> None:
-        self._pace.learn(begun, len(messages), limit, _now(), polls=not self._draining)
+    def _receive(self, begun: Begun, messages: list[Message[Any]], limit: int, started: float) -> None:
+        # Suspects come one by one: where there is one, there may be more.
+        more = any(message.deliveries > 1 for message in messages)
+        self._pace.learn(begun, len(messages), limit, _now(), polls=not self._draining, more=more)
         if not messages:
             if self._draining:  # what is in hand, or on its way here, may free a group, or be ready again
                 self._stopping = not self._in_hand and not self._pace.under_way
             return
         self.handled += len(messages)
-        held = [message.under(Lease()) for message in messages]
+        ends = started + self.box.work.lease.total_seconds()
+        self._doubtful_from = min(self._doubtful_from, (started + ends) / 2)
+        held = [message.under(Lease(ends)) for message in messages]
         for message in held:
             earlier = self._in_hand.get(message.id)
             if earlier is not None:  # its lease passed before anybody here noticed
@@ -251,7 +322,20 @@ class Pump:
     # -- the work ------------------------------------------------------------------------------------------------
 
     async def _work(self) -> None:
-        """One of `concurrency` workers."""
+        """One of `concurrency` workers. A handler may cancel the task in which it runs, at once or later: that is not
+        our cancellation, and the worker goes on."""
+        while not self._executor.closing:
+            try:
+                await self._work_on()
+            except asyncio.CancelledError:
+                if self._executor.closing:
+                    raise
+                _log.warning("%s a handler has cancelled the task in which it ran; the worker goes on", self._where)
+                task = asyncio.current_task()
+                while task is not None and task.uncancel():
+                    pass
+
+    async def _work_on(self) -> None:
         loop = asyncio.get_running_loop()
         began = loop.time()
         while not self._executor.closing:  # a handler may have kept our cancellation to itself
@@ -276,14 +360,24 @@ class Pump:
 
     def _is_free(self, piece: Piece) -> bool:
         """Its handler may take more, and has none of its messages under an earlier lease that was lost."""
-        handler = piece.handler
-        if handler is not None and handler.concurrency is not None and self._busy[handler] >= handler.concurrency:
+        if piece.handler is not None and self._is_full(piece.handler):
             return False
         return not self._handling or self._handling.isdisjoint(message.id for message in piece.messages)
 
+    def _is_full(self, handler: Handler) -> bool:
+        return handler.concurrency is not None and self._busy[handler] >= handler.concurrency
+
     async def _do_first(self, line: Line) -> None:
         """The first piece of a line. What follows is next, or is given back if it did not succeed or we must stop."""
-        going_well = await self._do(line.popleft())
+        piece = line.popleft()
+        try:
+            going_well = await self._do(piece)
+        except BaseException:  # a cancellation that is not ours, or a fault: nothing may stay in hand for ever
+            settled = {settlement.target for settlement in chain(self._outcomes, *self._on_their_way)}
+            for left in (piece, *line):
+                self._give_back(m for m in left.messages if m.claim not in settled and self._in_hand.get(m.id) is m)
+            self._turn_is_due.set()
+            raise
         if line and going_well and not self._stopping:
             self._lines.appendleft(line)
             return
@@ -369,11 +463,7 @@ class Pump:
 
     def _settlement(self, message: Message[Any], outcome: Outcome) -> Settlement:
         claim: Claim = message.claim  # type: ignore[assignment]
-        try:
-            settlement = decide(outcome, claim, message.attempt, self.box.delivery)
-        except Exception:  # noqa: BLE001 - a backoff may be anybody's function; the message must wait all the same
-            _log.exception("%s the backoff failed for %s", self._where, name(message))
-            settlement = decide(outcome.after(self.box.work.idle[1]), claim, message.attempt, self.box.delivery)
+        settlement = decide(outcome, claim, message.attempt, self.box.delivery)
         if settlement.error is None:
             return settlement
         return settlement._replace(error=error_text("error", settlement.error))
@@ -452,12 +542,28 @@ class Pump:
                     _log.warning("%s leases could not be renewed", self._where, exc_info=True)
 
     async def _renew(self) -> None:
+        self._give_back_what_waits()
         held = list(self._in_hand.values())
-        kept = await self._store.renew(self.box, [message.claim for message in held], self.box.work.lease)
+        started, lease = _now(), self.box.work.lease
+        kept = await self._store.renew(self.box, [message.claim for message in held], lease)
+        self._doubtful_from = 0.0
         for message, still in zip(held, kept, strict=True):
-            if not still and self._in_hand.get(message.id) is message and not self._is_settled(message.id):
+            if still:
+                message.lease.ends = started + lease.total_seconds()  # type: ignore[union-attr]
+            elif self._in_hand.get(message.id) is message and not self._is_settled(message.id):
                 message.lease.lost = True  # type: ignore[union-attr]
                 _log.warning("%s lease lost while handling %s", self._where, name(message))
+
+    def _give_back_what_waits(self) -> None:
+        """Other workers may begin what has waited here for half a lease for a handler that takes no more."""
+        half = self.box.work.lease.total_seconds() / 2
+        waiting = self._waiting_for_handlers()
+        for line in list(self._lines):
+            lease = line[0].messages[0].lease
+            if line[0].handler in waiting and lease is not None and lease.ends - _now() <= half:
+                self._lines.remove(line)
+                for piece in line:
+                    self._give_back(piece.messages)
 
     def _is_settled(self, id_: int) -> bool:
         """Its outcome is on its way: that the claim no longer holds is as it should be."""
@@ -488,12 +594,32 @@ def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
+async def _until_all_end(tasks: list[asyncio.Task[None]], helpers: list[asyncio.Task[None]]) -> None:
+    """Until all tasks have ended; or until one of them has failed, or a helper has ended before they have."""
+    running: set[asyncio.Task[None]] = {*tasks, *helpers}
+    while any(not task.done() for task in tasks):
+        ended, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+        for task in ended:
+            task.result()  # raises what it has raised
+            if task in helpers:
+                raise RuntimeError("a part of the pump has ended by itself")
+
+
 def _behind(messages: list[Message[Any]], index: int) -> Iterator[Message[Any]]:
     """Who follows one in the row of its group."""
     for message in messages[index + 1 :]:
         if message.group != messages[index].group:
             return
         yield message
+
+
+def _plain(settlement: Settlement, delay: timedelta) -> Settlement:
+    """An outcome of the same kind, without what its handler or a backoff has said about it."""
+    if settlement.verdict == "dead":
+        return Settlement.dead(settlement.target, error=UNSTORABLE, counts=settlement.counts)
+    if settlement.verdict == "retry":
+        return Settlement.retry(settlement.target, delay=delay, error=UNSTORABLE)
+    return settlement
 
 
 def _why(error: Exception) -> str:

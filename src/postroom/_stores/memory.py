@@ -16,11 +16,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 from postroom._kernel.clock import from_microseconds, to_microseconds
-from postroom._kernel.policy import EXPIRED, cause_of_death
+from postroom._kernel.policy import EXPIRED, cause_of_death, is_suspect
 from postroom._kernel.program import Async, Sync, instant
 from postroom.errors import AmbiguousMessageId, RoomClosed
 from postroom.spi import (
@@ -49,6 +50,7 @@ from postroom.spi import (
     SystemClock,
     claimable_front,
     is_in_line,
+    with_suspects,
 )
 
 
@@ -71,6 +73,8 @@ class Entry:
     fence: int = 0
     attempt: int = 0
     deliveries: int = 0
+    lost: int = 0
+    """Leases in a row that were lost, as of the last claim or reap."""
     last_error: str | None = None
     stale: bool = False
     """Its content was replaced while it was claimed."""
@@ -81,6 +85,11 @@ class Entry:
     @property
     def topic(self) -> str:
         return self.draft.topic
+
+    @property
+    def lost_leases(self) -> int:
+        """With the one that has passed, of an entry that is about to be claimed."""
+        return self.lost + (self.state is State.CLAIMED)
 
 
 @dataclass(slots=True)
@@ -113,8 +122,9 @@ class Shelf:
         if at is not None:
             heapq.heappush(self.ready, (at, entry.id))
 
-    def candidates(self, now: int, topics: frozenset[str] | None) -> Iterator[Entry]:
+    def candidates(self, now: int, ask: Ask) -> Iterator[Entry]:
         """Entries whose time has come, in order. Those that are not changed by the caller are offered again."""
+        topics = ask.topics
         kept: list[tuple[int, int]] = []
         try:
             while self.ready and self.ready[0][0] <= now:
@@ -122,7 +132,7 @@ class Shelf:
                 entry = self.entries.get(id_)
                 if entry is None or entry.available_at != at:
                     continue
-                if topics is None or entry.draft.topic in topics:
+                if (topics is None or entry.draft.topic in topics) and id_ not in ask.in_hand:
                     yield entry
                 if entry.available_at == at:
                     kept.append((at, id_))
@@ -146,11 +156,14 @@ class Shelf:
     def line(self, group: str) -> Iterator[Entry]:
         return (self.entries[id_] for id_ in self.lines.get(group, ()))
 
+    def first_in_line(self, group: str, now: int) -> Entry | None:
+        return next((member for member in self.line(group) if is_in_line(member, now)), None)
+
     def promote(self, group: str | None, now: int) -> None:
         """Offer the first in line, if it waits only for its turn."""
         if group is None:
             return
-        first = next((member for member in self.line(group) if is_in_line(member, now)), None)
+        first = self.first_in_line(group, now)
         if first is not None and first.state is State.WAITING and first.available_at is None:
             self.offer(first, now)
 
@@ -325,53 +338,53 @@ class MemoryVerbs:
         taken: list[Entry] = []
         with self._open(box) as (shelf, now_at, now):
             until = to_microseconds(now_at + ask.lease)
-            for candidate in shelf.candidates(now, ask.topics):
+            suspects, suspected = 0, partial(_is_suspect, box)
+            for candidate in shelf.candidates(now, ask):
                 if candidate.line is None and _cause_of_death(box, candidate, now) is None:
                     front = [candidate]
                 else:
-                    front = self._front(box, shelf, candidate, now_at, ask.limit - len(taken), ask.topics)
+                    front = self._front(box, shelf, candidate, now_at, ask, ask.limit - len(taken))
+                front, among = with_suspects(front, suspected, ask.suspects - suspects)
+                suspects += among
+                if front:
+                    # The worker that held the group before has lost all of it, not only what is taken now.
+                    self._end_batch(shelf, front[-1])
                 for entry in front:
+                    entry.lost = entry.lost_leases
                     entry.state, entry.owner, entry.stale = State.CLAIMED, ask.owner, False
                     entry.fence = max(entry.fence, 0) + 1
                     entry.deliveries += 1
                     shelf.offer(entry, until)
+                if candidate not in front:
+                    self._let_sleep(shelf, candidate, now)
                 taken += front
                 if len(taken) == ask.limit:
                     break
             return [_message(entry) for entry in taken]
 
-    def _front(
-        self,
-        box: Box,
-        shelf: Shelf,
-        candidate: Entry,
-        now_at: datetime,
-        limit: int,
-        topics: frozenset[str] | None,
-    ) -> list[Entry]:
+    def _front(self, box: Box, shelf: Shelf, candidate: Entry, now_at: datetime, ask: Ask, limit: int) -> list[Entry]:
         """What can be claimed at a candidate: itself, or the front of its group. The dead are buried on the way."""
         now = to_microseconds(now_at)
         group = candidate.line  # which it leaves if it is buried, and the group goes on all the same
         while True:
             if group is None:
                 front = [candidate] if candidate.available_at is not None else []
-            elif any(m.state is State.CLAIMED and (m.available_at or 0) > now for m in shelf.line(group)):
+            elif any(_holds(member, ask, now) for member in shelf.line(group)):
                 front = []
             else:
-                front = claimable_front(shelf.line(group), now, limit, topics)
+                front = claimable_front(shelf.line(group), now, limit, ask.topics)
             doomed = next(((entry, cause) for entry in front if (cause := _cause_of_death(box, entry, now))), None)
             if doomed is None:
                 break
             self._bury(box, shelf, doomed[0], doomed[1], now_at)
-        if group is not None:
-            if front:  # who held the group before has lost all of it, not only what is taken now
-                self._end_batch(shelf, front[-1])
-            if candidate not in front:
-                self._back_in_line(candidate)
         return front
 
+    def _let_sleep(self, shelf: Shelf, entry: Entry, now: int) -> None:
+        """Not its turn: it waits until the front of its group moves on. The first in line is the front, and stays."""
+        if entry.line is not None and shelf.first_in_line(entry.line, now) is not entry:
+            self._back_in_line(entry)
+
     def _back_in_line(self, entry: Entry) -> None:
-        """Not its turn: it waits until the front of its group moves on."""
         if entry.state in {State.WAITING, State.CLAIMED}:
             entry.state, entry.owner, entry.available_at = State.WAITING, None, None
             entry.fence = max(entry.fence, 0)
@@ -394,6 +407,7 @@ class MemoryVerbs:
                 key=lambda entry: (entry.available_at, entry.id),
             )[:limit]
             for entry in late:
+                entry.lost = entry.lost_leases
                 entry.state, entry.owner = State.WAITING, None
             expired = sorted(
                 (
@@ -466,7 +480,7 @@ class MemoryVerbs:
         self._wait(shelf, entry, now, delay)
 
     def _wait(self, shelf: Shelf, entry: Entry, now: datetime, delay: timedelta | None) -> None:
-        entry.state, entry.owner = State.WAITING, None
+        entry.state, entry.owner, entry.lost = State.WAITING, None, 0
         if entry.line is not None and not delay:
             entry.available_at = None
         else:
@@ -547,7 +561,7 @@ class MemoryVerbs:
     def _revive(self, box: Box, shelf: Shelf, entry: Entry, now: int) -> None:
         """Dead → waiting, in its old place. The fence goes on: a claim from its former life proves nothing."""
         entry.state, entry.completed_at, entry.expires = State.WAITING, None, None
-        entry.attempt = entry.deliveries = 0
+        entry.attempt = entry.deliveries = entry.lost = 0
         entry.fence = max(entry.fence, 1)  # it has had its turn: it stays in line, whatever due time it gets
         if entry.draft.collapse_key is not None:
             shelf.collapsing.setdefault(entry.draft.collapse_key, set()).add(entry.id)
@@ -629,9 +643,19 @@ def _succeeds(box: Box, entry: Entry, settlement: Settlement) -> bool:
     return settlement.verdict == "done" and not outdated
 
 
+def _holds(entry: Entry, ask: Ask, now: int) -> bool:
+    """Whether it keeps its group from a claim: by a lease that has not passed, or because the caller still has it."""
+    return entry.state is State.CLAIMED and ((entry.available_at or 0) > now or entry.id in ask.in_hand)
+
+
+def _is_suspect(box: Box, entry: Entry) -> bool:
+    return is_suspect(box, deliveries=entry.deliveries, lost_leases=entry.lost_leases)
+
+
 def _cause_of_death(box: Box, entry: Entry, now: int) -> str | None:
     expires = None if entry.expires is None else to_microseconds(entry.expires)
-    return cause_of_death(box, deliveries=entry.deliveries, expires=expires, now=now)
+    lost = entry.lost_leases
+    return cause_of_death(box, deliveries=entry.deliveries, lost_leases=lost, expires=expires, now=now)
 
 
 def _message(entry: Entry) -> StoredMessage:

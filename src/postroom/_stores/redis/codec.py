@@ -10,6 +10,7 @@ from uuid import UUID
 import msgspec
 
 from postroom._kernel.clock import from_microseconds, to_microseconds
+from postroom._kernel.policy import suspect_from
 from postroom.spi import (
     Ask,
     Box,
@@ -73,6 +74,8 @@ def policy(box: Box) -> dict[str, Any]:
         "retention": microseconds(keeping.retention),
         "sliding": keeping.retention_from == "last_seen",
         "max_deliveries": delivery.max_deliveries,
+        "max_lost_leases": delivery.max_lost_leases,
+        "suspect_from": suspect_from(delivery),
         "requeue": delivery.on_stale_ack == "requeue",
         "blank": keeping.on_success == "delete",
         "discard": keeping.dead_letter == "discard",
@@ -166,6 +169,8 @@ def ask_given(ask: Ask, limit: int, skip: Sequence[int]) -> dict[str, Any]:
         "lease": microseconds(ask.lease),
         "limit": limit,
         "skip": skip,
+        "suspects": ask.suspects,
+        "in_hand": list(map(id_text, ask.in_hand)),
     }
     if ask.topics is not None:
         given["topics"] = sorted(ask.topics)
@@ -196,7 +201,7 @@ def found(blob: bytes) -> list[StoredMessage]:
 
 def _message(id_: int, content: Any, progress: Any, claim: Any, state: State, completed_by: UUID | None) -> Any:
     first, topic, source, name, correlation, form, due, hash_, _, group, collapse, received, headers, payload = content
-    _, _, attempt, deliveries, revision, last, expires, _, _, completed, ending, error = progress
+    _, _, attempt, deliveries, revision, last, expires, _, _, completed, ending, error, _ = progress
     first_seen = from_microseconds(first)
     # Its constructor would cost as much again: this runs for every message that is claimed.
     return tuple.__new__(

@@ -119,7 +119,8 @@ class RedisVerbs:
             claimed += codec.claimed(blob, ask.owner, lease_end)
             if not again:
                 return claimed
-            skip = codec.decode(again)
+            *skip, suspects = codec.decode(again)
+            ask = ask._replace(suspects=suspects)
 
     @verb
     def settle(self, box: Box, settlements: Sequence[Settlement], *, tx: Any = None) -> Program[list[bool]]:
@@ -139,7 +140,8 @@ class RedisVerbs:
         )
         claimed = codec.claimed(blob, ask.owner, lease_end)
         if again:
-            claimed = yield from self._claim(box, ask, codec.decode(again), claimed)
+            *skip, suspects = codec.decode(again)
+            claimed = yield from self._claim(box, ask._replace(suspects=suspects), skip, claimed)
         return outcomes.kept(acks, others), claimed
 
     def _outcomes(self, box: Box, settlements: Sequence[Settlement]) -> Program[codec.Outcomes]:

@@ -85,7 +85,8 @@ SELECT m.source, q.id, q.fence
 
 -- name: wait
 UPDATE postroom_queue
-   SET state = 1, owner = NULL, attempt = :attempt, available_at = :at, last_error = coalesce(:error, last_error)
+   SET state = 1, owner = NULL, attempt = :attempt, available_at = :at, last_error = coalesce(:error, last_error),
+       lost_leases = 0
  WHERE id = :id
 
 -- name: bury
@@ -105,7 +106,7 @@ UPDATE postroom_queue SET last_error = :error, attempt = attempt + :counted WHER
 SELECT id FROM postroom_queue WHERE box = :box AND state = 2 AND available_at <= :now ORDER BY available_at, id LIMIT :limit
 
 -- name: free
-UPDATE postroom_queue SET state = 1, owner = NULL WHERE id = :id
+UPDATE postroom_queue SET state = 1, owner = NULL, lost_leases = lost_leases + 1 WHERE id = :id
 
 -- name: expired
 SELECT id, group_id FROM postroom_queue
@@ -115,7 +116,7 @@ SELECT id, group_id FROM postroom_queue
 
 -- name: revive
 UPDATE postroom_queue
-   SET state = 1, died_at = NULL, attempt = 0, deliveries = 0, expires = NULL, group_id = :group_id, available_at = :at,
+   SET state = 1, died_at = NULL, attempt = 0, deliveries = 0, lost_leases = 0, expires = NULL, group_id = :group_id, available_at = :at,
        fence = CASE WHEN fence = 0 THEN 1 ELSE fence END  -- it has had its turn: it stays in line
  WHERE id = :id
 

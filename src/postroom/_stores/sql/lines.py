@@ -1,7 +1,8 @@
 """Claiming from FIFO lines, as programs (docs/decisions/0005 and 0008).
 
 A row whose time has come is only a *hint* that its group may have work. A claim reads the lines of the hinted groups,
-takes their fronts by the rules of the kernel, and lets the other hints sleep until whoever stands ahead of them leaves.
+takes their fronts by the rules of the kernel, and lets the other hints sleep until the first in line leaves. The first
+in line itself never sleeps.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from postroom._kernel.line import claimable_front
-from postroom._kernel.policy import cause_of_death
+from postroom._kernel.line import claimable_front, with_suspects
+from postroom._kernel.policy import cause_of_death, is_suspect
 from postroom._kernel.program import Program
 from postroom._stores.sql import rows
 from postroom._stores.sql.engines.base import Engine
@@ -32,6 +33,7 @@ class Hint(NamedTuple):
     group: str | None
     expires: Any
     deliveries: int
+    lost_leases: int
     now: Any
     """When it was read."""
     is_current: int = 1
@@ -39,17 +41,18 @@ class Hint(NamedTuple):
 
 
 class Member(NamedTuple):
-    """A row of the statement `lines`: a member of a line, from its front; or only the holder of a group."""
+    """A row of the statement `lines`: a member of a line, from its front. Of a group that is held, only the first."""
 
     group: str
     holder: int | None
-    """Who has a live lease; then the rest is empty."""
+    """The member that holds the group, by a lease that has not passed or because the caller still works on it."""
     id: int
     code: int
     available_at: Any
     fence: int
     expires: Any
     deliveries: int
+    lost_leases: int
     topic: str
     was_held: int = 1
     """Whether, of a group without a holder, somebody may have claims that are worth nothing any more."""
@@ -87,7 +90,7 @@ class Picked(NamedTuple):
     fronts: dict[str, list[Member]]
     """Groups → who stands at the front of their lines."""
     asleep: list[tuple[int, int]]
-    """Hints that must wait, each with the id of somebody ahead, who will wake them."""
+    """Hints that must wait, each with the id of the first in its line."""
     unread: set[int]
     """Hints whose lines have not been read far enough: they are for the next look."""
     doomed: Doomed | None
@@ -100,7 +103,9 @@ class Look:
     def __init__(self, box: Box, ask: Ask, now: Any, held: dict[str, int], room: int) -> None:
         self._box, self._ask, self._now = box, ask, now
         self._held = dict(held)
+        """Groups that give nothing more → the first in their lines."""
         self._room = room
+        self._suspects = ask.suspects
         self._picked = Picked([], {}, [], set(), None)
 
     def pick(self, hints: Sequence[Hint], read: Read) -> Picked:
@@ -127,16 +132,16 @@ class Look:
     def _alone(self, hint: Hint) -> Doomed | None:
         if cause := self._cause(hint):
             return Doomed(hint.id, None, cause)
-        self._picked.free.append(hint.id)
-        self._room -= 1
+        front, suspects = with_suspects([hint], self._is_suspect, self._suspects)
+        self._picked.free.extend(member.id for member in front)
+        self._room -= len(front)
+        self._suspects -= suspects
         return None
 
     def _in_line(self, hint: Hint, group: str, lines: dict[str, list[Member]]) -> Doomed | None:
         if group not in self._held and (line := lines.get(group)):
-            if line[0].id == NOBODY and line[0].holder is None:
-                self._held[group] = NOBODY
-            elif line[0].holder is not None:
-                self._held[group] = line[0].holder
+            if line[0].id == NOBODY or line[0].holder is not None:
+                self._held[group] = line[0].id
             elif doomed := self._take(group, line):
                 return doomed
         taken = [member.id for member in self._picked.fronts.get(group, ())]
@@ -150,14 +155,27 @@ class Look:
         for member in front:
             if cause := self._cause(member):
                 return Doomed(member.id, group, cause)
+        front, suspects = with_suspects(front, self._is_suspect, self._suspects)
         if front:
             self._picked.fronts[group] = front
-            self._held[group] = front[-1].id
+            self._held[group] = front[0].id
             self._room -= len(front)
+            self._suspects -= suspects
         return None
 
     def _cause(self, row: Hint | Member) -> str | None:
-        return cause_of_death(self._box, deliveries=row.deliveries, expires=row.expires, now=self._now)
+        lost = row.lost_leases
+        return cause_of_death(
+            self._box, deliveries=row.deliveries, lost_leases=lost, expires=row.expires, now=self._now
+        )
+
+    def _is_suspect(self, row: Hint | Member) -> bool:
+        return is_suspect(self._box, deliveries=row.deliveries, lost_leases=row.lost_leases)
+
+    @property
+    def suspects(self) -> int:
+        """How many more may be claimed."""
+        return self._suspects
 
 
 class LinePrograms:
@@ -183,7 +201,8 @@ class LinePrograms:
         lines: dict[str, list[Member]] = {}
         if not groups:
             return Read(lines, None, frozenset())
-        asked = {"box": box.key, "groups": self._engine.array(groups), "limit": limit}
+        in_hand = self._engine.array(list(ask.in_hand))
+        asked = {"box": box.key, "groups": self._engine.array(groups), "limit": limit, "in_hand": in_hand}
         # A topic costs a look at the message: it is not read where nobody asks for it.
         found = yield Statement("lines", {**asked, "topical": ask.topics is not None})
         for row in found:
@@ -195,6 +214,6 @@ class LinePrograms:
         return Read(lines, last if len(lines) > 1 else None, unread)
 
     def let_sleep(self, asleep: list[tuple[int, int]]) -> Program[None]:
-        """Hints that must wait, each for somebody ahead."""
+        """Hints that must wait, each behind the first in its line."""
         if asleep:
             yield Many("sleep", ("id", "ahead"), sorted(asleep))

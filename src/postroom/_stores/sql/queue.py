@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from postroom._kernel.policy import EXPIRED, cause_of_death
+from postroom._kernel.policy import EXPIRED, cause_of_death, is_suspect
 from postroom._kernel.program import Program
 from postroom._stores.sql import rows
 from postroom._stores.sql.engines.base import Engine
@@ -50,6 +50,19 @@ class Arrived(NamedTuple):
     """One for each draft."""
     known: frozenset[int]
     """Those that were not used, because the key was known."""
+
+
+class Taken(NamedTuple):
+    """What a part of a claim has brought."""
+
+    messages: list[StoredMessage]
+    doomed: list[Doomed]
+    """Messages that must not be claimed again: they are buried, and the claim goes on."""
+    suspects: int
+    """How many suspects the rest of the claim may take."""
+
+    def rest_of(self, ask: Ask) -> Ask:
+        return ask._replace(limit=ask.limit - len(self.messages), suspects=self.suspects)
 
 
 class Known(NamedTuple):
@@ -333,28 +346,34 @@ class QueuePrograms:
     def claim(self, box: Box, ask: Ask) -> Program[list[StoredMessage]]:
         take = self._claim_hinted if box.order.fifo else self._claim_due
         taken: list[StoredMessage] = []
-        while len(taken) < ask.limit:
-            found, doomed = yield from take(box, ask._replace(limit=ask.limit - len(taken)))
-            taken += found
-            if not doomed:
+        while ask.limit:
+            found = yield from take(box, ask)
+            taken += found.messages
+            if not found.doomed:
                 break
-            yield from self.bury(box, doomed)
+            yield from self.bury(box, found.doomed)
+            ask = found.rest_of(ask)
         return taken
 
-    def _claim_due(self, box: Box, ask: Ask) -> Program[tuple[list[StoredMessage], list[Doomed]]]:
-        """Take what is due, where order does not matter; answers also what must not be claimed again."""
+    def _claim_due(self, box: Box, ask: Ask) -> Program[Taken]:
+        """Take what is due, where order does not matter."""
         now = yield from self.moment()
         topics = None if ask.topics is None else self.engine.array(sorted(ask.topics))
         statement = "candidates" if topics is None else "candidates_on_topics"
-        found = yield Statement(statement, {"box": box.key, "limit": ask.limit, "topics": topics})
-        causes = [
-            cause_of_death(box, deliveries=row[rows.DELIVERIES], expires=row[rows.EXPIRES], now=now) for row in found
-        ]
-        taken = [row for row, cause in zip(found, causes, strict=True) if cause is None]
-        doomed = [
-            Doomed(row[rows.ID], row[rows.LINE], cause) for row, cause in zip(found, causes, strict=True) if cause
-        ]
-        return (yield from self._take_rows(ask, taken, now)), doomed
+        in_hand = self.engine.array(list(ask.in_hand))
+        found = yield Statement(statement, {"box": box.key, "limit": ask.limit, "topics": topics, "in_hand": in_hand})
+        taken: list[Row] = []
+        doomed: list[Doomed] = []
+        suspects = ask.suspects
+        for row in found:
+            deliveries, lost = row[rows.DELIVERIES], row[rows.LOST_LEASES]
+            cause = cause_of_death(box, deliveries=deliveries, lost_leases=lost, expires=row[rows.EXPIRES], now=now)
+            if cause is not None:
+                doomed.append(Doomed(row[rows.ID], row[rows.LINE], cause))
+            elif not (suspect := is_suspect(box, deliveries=deliveries, lost_leases=lost)) or suspects:
+                suspects -= suspect
+                taken.append(row)
+        return Taken((yield from self._take_rows(ask, taken, now)), doomed, suspects)
 
     def _take_rows(self, ask: Ask, found: Sequence[Row], now: Any) -> Program[list[StoredMessage]]:
         """Take rows of the view postroom_work; answers their messages."""
@@ -369,13 +388,13 @@ class QueuePrograms:
             for row in found
         ]
 
-    def _claim_hinted(self, box: Box, ask: Ask) -> Program[tuple[list[StoredMessage], list[Doomed]]]:
+    def _claim_hinted(self, box: Box, ask: Ask) -> Program[Taken]:
         """Take the fronts of lines, and what stands in none."""
         taken: list[StoredMessage] = []
         held: dict[str, int] = {}
-        seen: list[int] = []
+        seen: list[int] = list(ask.in_hand)
         look = self._first_look(box, ask)
-        while len(taken) < ask.limit and len(seen) < MOST_HINTS:
+        while len(taken) < ask.limit and len(seen) < MOST_HINTS + len(ask.in_hand):
             room = ask.limit - len(taken)
             hints = yield from self.lines.hints(box, ask, look, seen)
             if not hints:
@@ -385,17 +404,21 @@ class QueuePrograms:
             now = hints[0].now
             groups = list(dict.fromkeys(hint.group for hint in hints if hint.group and hint.group not in held))
             read = yield from self.lines.read(box, ask, groups, room)
-            picked = Look(box, ask, now, held, room).pick(hints, read)
+            looking = Look(box, ask, now, held, room)
+            picked = looking.pick(hints, read)
             if picked.doomed is not None:
-                return taken, [picked.doomed]
+                return Taken(taken, [picked.doomed], ask.suspects)
             messages = yield from self._take_picked(box, ask, picked, now)
             taken += messages
-            held |= {message.group: message.id for message in messages if message.group is not None}
+            ask = ask._replace(suspects=looking.suspects)
+            for message in messages:
+                if message.group is not None:
+                    held.setdefault(message.group, message.id)
             seen += [hint.id for hint in hints if hint.id not in picked.unread]
             yield from self.lines.let_sleep(picked.asleep)
             look = max(look, min(2 * look, LONGEST_LOOK))
         self._has_looked(box, sum(message.group is None for message in taken) + len(held))
-        return taken, []
+        return Taken(taken, [], ask.suspects)
 
     def _first_look(self, box: Box, ask: Ask) -> int:
         """How many hints to look at together, to begin with."""
@@ -414,23 +437,32 @@ class QueuePrograms:
         yield Many("end_batch", ("box", "group_id", "id"), ends)
         return (yield from self._take_rows(ask, found, now))
 
-    def renew(self, box: Box, claims: Sequence[Claim], lease: timedelta) -> Program[list[bool]]:
+    def renew(
+        self, box: Box, claims: Sequence[Claim], lease: timedelta, *, waits: bool = False
+    ) -> Program[list[bool | None]]:
+        """True where a lease was renewed, False where its claim no longer holds; None where the claim holds and another
+        transaction has locked the row. `waits`: for such locks."""
         now = yield from self.moment()
         until = now + self.engine.duration(lease)
-        kept = [False] * len(claims)
+        kept: list[bool | None] = [False] * len(claims)
         for owner, held in batches_of_one_owner(list(enumerate(claims))):
-            renewed = yield Statement("renew", {**self._proof(box, owner, held), "until": until})
-            for (id_,) in renewed:
-                kept[held[id_][0]] = True
+            statement = "renew_locked" if waits else "renew"
+            found = yield Statement(statement, {**self._proof(box, owner, held), "until": until})
+            for id_, renewed in found:
+                kept[held[id_][0]] = True if renewed else None
         return kept
 
     def reap(self, box: Box, limit: int) -> Program[Reaped]:
-        late = yield Statement("late", {"box": box.key, "limit": limit})
+        late = yield from self._late(box, limit)
         if late:
             yield Many("free", ("id",), late)
         expired = yield Statement("expired", {"box": box.key, "limit": limit})
         yield from self.bury(box, [Doomed(id_, group, EXPIRED) for id_, group in expired])
         return Reaped(len(late), len(expired))
+
+    def _late(self, box: Box, limit: int) -> Program[Sequence[Row]]:
+        """Rows whose leases have passed."""
+        return (yield Statement("late", {"box": box.key, "limit": limit}))
 
     def turn(
         self, box: Box, settlements: Sequence[Settlement], ask: Ask

@@ -17,7 +17,7 @@ CODES = {state: code for code, state in enumerate(STATES)}
 SEEN, WAITING, CLAIMED, DONE, DEAD = range(5)
 
 # Positions in the views postroom_work and postroom_entry.
-ID, EXPIRES, DELIVERIES, FENCE, LINE = 0, 12, 19, 22, 27
+ID, EXPIRES, DELIVERIES, FENCE, LINE, LOST_LEASES = 0, 12, 19, 22, 27, 29
 
 ENTRY_COLUMNS = ("id", "box", "state", "available_at", "fence", "group_id", "collapse_key", "expires")
 """Of a row of the queue, as it enters."""
@@ -85,7 +85,7 @@ def message_of(engine: Engine, row: tuple[Any, ...], claim: Claim | None = None)
     (
         id_, source, message_id, topic, payload, format_, headers, correlation_id, group, collapse_key, hash_,
         due, expires, received_at, first_seen, last_seen, revision, code, attempt, deliveries, last_error,
-        owner, fence, available_at, completed_at, completed_by, ending, _line, _box,
+        owner, fence, available_at, completed_at, completed_by, ending, _line, _box, _lost_leases,
     ) = row
     # fmt: on
     moment = engine.moment

@@ -101,6 +101,24 @@ class SqlVerbs:
 
     @verb
     def renew(self, box: Box, claims: Sequence[Claim], lease: timedelta) -> Program[list[bool]]:
+        renewed = yield from self._transact(self._queue.renew, box, claims, lease)
+        locked = [index for index, kept in enumerate(renewed) if kept is None]
+        if locked:
+            waited = yield from self._renew_locked(box, [claims[index] for index in locked], lease)
+            for index, kept in zip(locked, waited, strict=True):
+                renewed[index] = kept
+        return list(map(bool, renewed))
+
+    def _renew_locked(self, box: Box, claims: Sequence[Claim], lease: timedelta) -> Program[list[bool | None]]:
+        """What another transaction has locked, once the others are renewed and committed: waits for it, in part of the
+        lease. A row that is still locked then is not renewed."""
+        waiting = partial(self._queue.renew, waits=True)
+        patience = lease.total_seconds() / 4
+        try:
+            return (yield from self._transact(waiting, box, claims, lease, patience=patience))
+        except Exception as error:
+            if not self._driver.is_locked(error):
+                raise
         return (yield from self._transact(self._queue.renew, box, claims, lease))
 
     @verb

@@ -7,7 +7,9 @@ if given.duty == 'free' then
     local id = late[index]
     local group = line_of(id)
     if group then unlock(group, id) end
-    put_back(load(id), tonumber(late[index + 1]))
+    local entry = load(id)
+    entry.progress[LOST] = entry.progress[LOST] + 1
+    put_back(entry, tonumber(late[index + 1]))
   end
   tell()
   return #late / 2

@@ -25,16 +25,16 @@ local function candidates(skip, skip_lapsed, count)
   return ids, is_lapsed
 end
 
--- Whether the lease of one of these has not passed.
-local function is_held(held)
-  for _, time in ipairs(fetch('ZMSCORE', CAPTURED, held)) do
-    if time and tonumber(time) > now then return true end
+-- Whether the lease of one of these has not passed, or the caller still works on it.
+local function is_held(held, in_hand)
+  for index, time in ipairs(fetch('ZMSCORE', CAPTURED, held)) do
+    if time and (tonumber(time) > now or in_hand[held[index]]) then return true end
   end
   return false
 end
 
 -- The members that one claim may take, while nobody holds the group; or the first of them that must die, and why.
-local function claimable_front(group, most, topics)
+local function claimable_front(group, most, topics, suspects)
   local ids, records = {}, {}
   for id, progress, time in members(group) do
     if is_in_line(progress, time) then
@@ -45,6 +45,10 @@ local function claimable_front(group, most, topics)
       end
       local cause = cause_of_death(progress)
       if cause then return nil, id, cause end
+      if is_suspect(progress) then
+        if suspects == 0 then break end
+        suspects = suspects - 1
+      end
       ids[#ids + 1], records[#records + 1] = id, progress
     end
   end
@@ -52,10 +56,10 @@ local function claimable_front(group, most, topics)
 end
 
 -- What can be claimed at a candidate of a group. The dead are buried on the way.
-local function front_of(group, held, most, topics)
-  if is_held(held) then return {}, {} end
+local function front_of(group, held, most, topics, suspects, in_hand)
+  if is_held(held, in_hand) then return {}, {} end
   while true do
-    local ids, records, cause = claimable_front(group, most, topics)
+    local ids, records, cause = claimable_front(group, most, topics, suspects)
     if ids then return ids, records end
     bury(load(records), cause)
   end
@@ -70,7 +74,9 @@ local function claim(ask)
   end
   local taken, records, count = {}, {}, 0
   local in_lines = call('HLEN', LINE) > 0
-  local skip, skip_lapsed = ask.skip[1], ask.skip[2]
+  local skip, skip_lapsed, suspects = ask.skip[1], ask.skip[2], ask.suspects
+  local in_hand = {}
+  for _, id in ipairs(ask.in_hand) do in_hand[id] = true end
   local looked, more, most_looks = 0, true, topics and MOST_LOOKS_INSIDE or MOST_LOOKS
 
   -- Where a server has lost what it had written last, a claim of before must not look like one of after: the time is in it.
@@ -83,7 +89,7 @@ local function claim(ask)
     if not record then
       record = pack({
         'c', math.max(progress[FENCE] + 1, first_fence), progress[ATTEMPT], progress[DELIVERIES] + 1, progress[REVISION], progress[LAST_SEEN],
-        progress[EXPIRES], ask.owner, 0, progress[COMPLETED], progress[ENDING], progress[ERROR],
+        progress[EXPIRES], ask.owner, 0, progress[COMPLETED], progress[ENDING], progress[ERROR], lost_leases(progress),
       })
       claimed[progress] = record
     end
@@ -103,6 +109,7 @@ local function claim(ask)
 
     local function take(id, progress)
       local record = claimed_record(progress)
+      if is_suspect(progress) then suspects = suspects - 1 end
       count = count + 1
       taken[count], records[count] = id, record
       states[filled + 1], states[filled + 2] = id, record
@@ -111,25 +118,29 @@ local function claim(ask)
       if progress[EXPIRES] ~= 0 then expiring[#expiring + 1] = id end
     end
 
+    -- It stays where it is, and is passed by next time; unless another batch was ended, and this with it.
+    local function pass_by(id)
+      if lapsed[id] then
+        if call('ZSCORE', CAPTURED, id) then skip_lapsed = skip_lapsed + 1 end
+      elseif call('ZSCORE', PENDING, id) then
+        skip = skip + 1
+      end
+    end
+
     for index, id in ipairs(ids) do
       if count == most then break end
       local group = groups and groups[index]
       if touched[id] then
         -- taken with its group, or buried on the way
-      elseif topics and not topics[topic_of(bodies[index])] then
-        -- It stays where it is, and is passed by next time; unless somebody's batch was ended, and this with it.
-        if lapsed[id] then
-          if call('ZSCORE', CAPTURED, id) then skip_lapsed = skip_lapsed + 1 end
-        elseif call('ZSCORE', PENDING, id) then
-          skip = skip + 1
-        end
+      elseif in_hand[id] or (topics and not topics[topic_of(bodies[index])]) then
+        pass_by(id)
       elseif group then
         local in_front = false
         if not ours[group] then
           local held = holders(group)
-          local front, views_of = front_of(group, held, most - count, topics)
+          local front, views_of = front_of(group, held, most - count, topics, suspects, in_hand)
           if #front > 0 then
-            -- Who held the group before has lost all of it, not only what is taken now.
+            -- The worker that held the group before has lost all of it, not only what is taken now.
             if #held > 0 then end_batch(front[#front], group) end
             for place, member in ipairs(front) do
               take(member, views_of[place])
@@ -141,15 +152,25 @@ local function claim(ask)
           end
         end
         if not in_front then
-          -- Not its turn, or it is dead by now: it waits until the front of its group moves on.
+          -- Not its turn, or it is dead by now. The first in line stays where it is; any other waits until the front of its
+          -- group moves on.
           local entry = load(id)
-          if entry.progress[STATE] == 'c' then unlock(group, id) end
-          if entry.progress[STATE] == 'w' or entry.progress[STATE] == 'c' then put_back(entry, nil) end
+          local state = entry.progress[STATE]
+          if state == 'w' or state == 'c' then
+            if first_in_line(group) == id then
+              pass_by(id)
+            else
+              if state == 'c' then unlock(group, id) end
+              put_back(entry, nil)
+            end
+          end
         end
       else
         local progress = view(progress_of[index])
         local cause = cause_of_death(progress)
-        if cause then bury(load(id), cause) else take(id, progress) end
+        if cause then bury(load(id), cause)
+        elseif suspects == 0 and is_suspect(progress) then pass_by(id)
+        else take(id, progress) end
       end
     end
 
@@ -173,5 +194,5 @@ local function claim(ask)
   end
   if count < most then claimable = false end -- whatever there was is taken: nobody need be told
   local again = count < most and more and looked >= most_looks
-  return concat(parts), lease_end, again and pack({skip, skip_lapsed}) or ''
+  return concat(parts), lease_end, again and pack({skip, skip_lapsed, suspects}) or ''
 end

@@ -61,7 +61,7 @@ end
 local function revive(entry)
   local progress, content = entry.progress, entry.content
   progress[STATE], progress[COMPLETED], progress[EXPIRES] = 'w', 0, 0
-  progress[ATTEMPT], progress[DELIVERIES] = 0, 0
+  progress[ATTEMPT], progress[DELIVERIES], progress[LOST] = 0, 0, 0
   progress[FENCE] = math.max(progress[FENCE], 1)
   save(entry)
   call('ZREM', DLQ, entry.id)

@@ -2,10 +2,10 @@
 local STATE, FENCE, ATTEMPT, DELIVERIES, REVISION, LAST_SEEN = 1, 2, 3, 4, 5, 6
 -- The fence of whoever stands in a line only from a due time on.
 local EARLY = -1
-local EXPIRES, OWNER, STALE, COMPLETED, ENDING, ERROR = 7, 8, 9, 10, 11, 12
+local EXPIRES, OWNER, STALE, COMPLETED, ENDING, ERROR, LOST = 7, 8, 9, 10, 11, 12, 13
 
 local function untouched()
-  return {'w', 0, 0, 0, 0, 0, 0, '', 0, 0, '', false}
+  return {'w', 0, 0, 0, 0, 0, 0, '', 0, 0, '', false, 0}
 end
 local UNTOUCHED = untouched()
 
@@ -94,8 +94,22 @@ end
 -- How many ids share an entry of the index.
 local PAGE = 1024
 
+-- Leases in a row that were lost, with the one that has passed, of a message that is about to be claimed.
+local function lost_leases(progress)
+  return progress[STATE] == 'c' and progress[LOST] + 1 or progress[LOST]
+end
+
 -- Why a message must not be claimed again, if there is a reason.
 local function cause_of_death(progress)
   if progress[EXPIRES] ~= 0 and progress[EXPIRES] <= now then return 'expired' end
   if policy.max_deliveries and progress[DELIVERIES] >= policy.max_deliveries then return 'delivery limit' end
+  if policy.max_lost_leases and lost_leases(progress) >= policy.max_lost_leases then return 'delivery limit' end
+end
+
+-- Whether a message may be what kills its workers: a claim takes at most one such message.
+local function is_suspect(progress)
+  local lost = lost_leases(progress)
+  if lost == 0 then return false end
+  return lost >= policy.suspect_from
+    or (policy.max_deliveries ~= nil and progress[DELIVERIES] + 1 >= policy.max_deliveries)
 end

@@ -34,6 +34,7 @@ local function apply(entry, outcome, stirred)
     if outcome.error then progress[ERROR] = outcome.error end
   end
   if group then unlock(group, id) end
+  progress[LOST] = 0
   local delay = outcome.delay or 0
   if group and delay == 0 then put_back(entry, nil) else put_back(entry, now + delay) end
 end
@@ -63,7 +64,7 @@ local function acknowledge(acks, stirred, kept)
         local progress = view(record)
         ending = still_held(progress, ack.owner, ack.fence) and pack({
           'd', progress[FENCE], progress[ATTEMPT], progress[DELIVERIES], progress[REVISION], progress[LAST_SEEN],
-          progress[EXPIRES], progress[OWNER], progress[STALE], now, 'handled', progress[ERROR],
+          progress[EXPIRES], progress[OWNER], progress[STALE], now, 'handled', progress[ERROR], progress[LOST],
         })
         verdicts[record] = ending
       end

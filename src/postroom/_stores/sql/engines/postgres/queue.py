@@ -6,22 +6,24 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from postroom._kernel.policy import DELIVERY_LIMIT, EXPIRED
+from postroom._kernel.policy import DELIVERY_LIMIT, EXPIRED, suspect_from
 from postroom._kernel.program import Program
 from postroom._stores.sql import rows
 from postroom._stores.sql.engines.postgres.arrays import NO, NULL, YES, array_text, text_array
 from postroom._stores.sql.engines.postgres.frontier import BEGINNING, Frontier, Place
 from postroom._stores.sql.engines.postgres.wakeups import Wakeups
 from postroom._stores.sql.lines import MOST_HINTS, Doomed, Picked
-from postroom._stores.sql.queue import Arrived, Indexed, QueuePrograms, batches_of_one_owner
+from postroom._stores.sql.queue import Arrived, Indexed, QueuePrograms, Taken, batches_of_one_owner
 from postroom._stores.sql.statements import Statement
 from postroom.spi import Ask, Box, Claim, Draft, Filter, Key, Settlement, StoredMessage
 
 Row = tuple[Any, ...]
 
-_LAST, _UNTIL, _SETTLED, _DOOMED, _LINES = 11, 12, 21, 22, 23
-"""The first row of what a turn returns: how far it looked, the end of the leases, what was settled, what is doomed, and
-the lines that have moved on: none, unless the box had an order before."""
+_LAST, _UNTIL, _SUSPECTS, _SETTLED, _DOOMED, _LINES = 11, 12, 17, 21, 22, 23
+"""The first row of what a turn returns: how far it looked, the end of the leases, how many suspects are among what it
+took, what was settled, what is doomed, and the lines that have moved on: none, unless the box had an order before."""
+REAPED_AT_ONCE = 10_000
+"""Rows that a reap reads with one statement, in search of leases that have passed."""
 
 
 class PostgresQueue(QueuePrograms):
@@ -100,14 +102,14 @@ class PostgresQueue(QueuePrograms):
 
     # -- claim ---------------------------------------------------------------------------------------------------
 
-    def _claim_due(self, box: Box, ask: Ask) -> Program[tuple[list[StoredMessage], list[Doomed]]]:
+    def _claim_due(self, box: Box, ask: Ask) -> Program[Taken]:
         since = self._frontier.since(box.key)
         found = yield Statement("turn", self._asked(box, ask, since), alone=True)
-        messages, doomed = yield from self._receive(box, ask, found, since)
-        if since != BEGINNING and len(messages) < ask.limit and not doomed:
-            rest, doomed = yield from self._claim_due(box, ask._replace(limit=ask.limit - len(messages)))
-            messages += rest
-        return messages, doomed
+        taken = yield from self._receive(box, ask, found, since)
+        if since != BEGINNING and len(taken.messages) < ask.limit and not taken.doomed:
+            rest = yield from self._claim_due(box, taken.rest_of(ask))
+            return rest._replace(messages=taken.messages + rest.messages)
+        return taken
 
     def _asked(self, box: Box, ask: Ask, since: Place) -> dict[str, Any]:
         return {
@@ -116,25 +118,27 @@ class PostgresQueue(QueuePrograms):
             "lease": ask.lease,
             "limit": ask.limit,
             "topics": None if ask.topics is None else sorted(ask.topics),
-            "most": box.delivery.max_deliveries,
+            "in_hand": list(ask.in_hand),
+            "suspects": ask.suspects,
+            "suspect_from": suspect_from(box.delivery),
+            **_limits(box),
             "since": since.available_at,
             "after": since.id,
             **self.engine.claims({}),
         }
 
-    def _receive(
-        self, box: Box, ask: Ask, found: Sequence[Row], since: Place
-    ) -> Program[tuple[list[StoredMessage], list[Doomed]]]:
+    def _receive(self, box: Box, ask: Ask, found: Sequence[Row], since: Place) -> Program[Taken]:
         """What a claim returned: messages, and what must be buried instead."""
         about, *claimed = found
-        doomed = about[_DOOMED]
+        doomed, suspects = about[_DOOMED], ask.suspects - about[_SUSPECTS]
         last = Place(about[_LAST], claimed[-1][0]) if len(claimed) == ask.limit else None
         self._frontier.advance(box.key, since, last)
         messages = rows.claimed(self.engine, claimed, ask.owner, about[_UNTIL])
         if not doomed:
-            return messages, []
-        locked = yield Statement("lock_doomed", {"ids": doomed, "most": box.delivery.max_deliveries})
-        return messages, [Doomed(id_, group, EXPIRED if is_old else DELIVERY_LIMIT) for id_, group, is_old in locked]
+            return Taken(messages, [], suspects)
+        locked = yield Statement("lock_doomed", {"ids": doomed, **_limits(box)})
+        buried = [Doomed(id_, group, EXPIRED if is_old else DELIVERY_LIMIT) for id_, group, is_old in locked]
+        return Taken(messages, buried, suspects)
 
     def _first_look(self, box: Box, ask: Ask) -> int:
         """Groups that are hinted at are locked, and others pass by: not many more than the last claim could use."""
@@ -167,6 +171,17 @@ class PostgresQueue(QueuePrograms):
         found = yield Statement("take", taken)
         return rows.claimed(self.engine, found, ask.owner, until)
 
+    def _late(self, box: Box, limit: int) -> Program[Sequence[Row]]:
+        """All that is ready is read, a part at a time: a million rows take about a second."""
+        late: list[Row] = list((yield Statement("late_in_lines", {"box": box.key, "limit": limit})))
+        place: Place | None = BEGINNING
+        while place is not None and len(late) < limit:
+            where = {"since": place.available_at, "after": place.id, "rows": REAPED_AT_ONCE}
+            [(ids, available_at, last)] = yield Statement("late", {"box": box.key, "limit": limit - len(late), **where})
+            late += [(id_,) for id_ in ids]
+            place = None if last is None else Place(available_at, last)
+        return late
+
     # -- settle --------------------------------------------------------------------------------------------------
 
     def turn(
@@ -187,10 +202,11 @@ class PostgresQueue(QueuePrograms):
             kept[held[id_][0]] = True
         lines = found[0][_LINES]
         yield from self.promote(box, lines)
-        messages, doomed = yield from self._receive(box, ask, found, since)
-        yield from self.bury(box, doomed)
-        if len(messages) < ask.limit and (since != BEGINNING or doomed or lines):
-            messages += yield from self.claim(box, ask._replace(limit=ask.limit - len(messages)))
+        taken = yield from self._receive(box, ask, found, since)
+        yield from self.bury(box, taken.doomed)
+        messages = taken.messages
+        if len(messages) < ask.limit and (since != BEGINNING or taken.doomed or lines):
+            messages += yield from self.claim(box, taken.rest_of(ask))
         return kept, messages
 
     def _complete(self, box: Box, done: Sequence[Indexed]) -> Program[list[int]]:
@@ -205,6 +221,10 @@ class PostgresQueue(QueuePrograms):
             yield from self.promote(box, lines)
             settled += [held[id_][0] for id_ in completed]
         return settled
+
+
+def _limits(box: Box) -> dict[str, int | None]:
+    return {"most": box.delivery.max_deliveries, "most_lost": box.delivery.max_lost_leases}
 
 
 def _arrived(found: Sequence[Row]) -> Arrived:

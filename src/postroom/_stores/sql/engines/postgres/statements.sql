@@ -205,12 +205,20 @@ UPDATE postroom_message
  WHERE id = :id
 RETURNING revision
 
+-- name: offer
+-- It may leave its line for a while, so it is locked FOR UPDATE first: see `sleep`.
+WITH locked AS MATERIALIZED (
+    SELECT id FROM postroom_queue WHERE id = :id AND state = 1 AND fence = :was FOR UPDATE
+)
+UPDATE postroom_queue SET available_at = :at, fence = :fence WHERE id = ANY (ARRAY (SELECT id FROM locked))
+
 -- name: rivals
--- They may be claimed meanwhile, and are left alone then. A bare id would make the primary key seem to fit.
+-- A row that another transaction has locked is waited for: a claim takes it, and then it is left alone, or the lock has
+-- another reason, and then it must not be missed. A bare id would make the primary key seem to fit.
 SELECT id FROM postroom_queue
  WHERE box = :box AND collapse_key = :collapse_key AND state = 1 AND id + 0 < :before AND id <> :id
  ORDER BY id + 0
-   FOR UPDATE SKIP LOCKED
+   FOR UPDATE
 
 -- == claim ==
 
@@ -218,9 +226,10 @@ SELECT id FROM postroom_queue
 -- What was handled goes, what is due comes: a worker's round is one statement, one commit and one visit. A claim by itself
 -- is a turn with nothing to hand in.
 --
--- `due` is materialised, or the planner might run it again for each row and lock more than was asked for. The first row is
--- about all of it: how far the look went, the end of the leases, what was settled, what must not be claimed any more, and
--- the lines that have moved on; it has as many columns as the others.
+-- `due` is materialised, or the planner might run it again for each row and lock more than was asked for. Of the suspects
+-- in it (see is_suspect in the kernel) only the first few are taken. The first row is about all of it: how far the look
+-- went, the end of the leases, how many suspects were taken, what was settled, what must not be claimed any more, and the
+-- lines that have moved on; it has as many columns as the others.
 WITH given AS MATERIALIZED (
     SELECT :ids::text::bigint[] AS ids, :fences::text::bigint[] AS fences
 ), gone AS (
@@ -234,12 +243,16 @@ WITH given AS MATERIALIZED (
     SELECT id, :box, :now, owner, 'handled', attempt, deliveries, last_error FROM gone
 ), due AS MATERIALIZED (
     SELECT q.id, q.available_at,
-           (q.expires IS NULL OR q.expires > :now) AND (:most::integer IS NULL OR q.deliveries < :most) AS may
+           (q.expires IS NULL OR q.expires > :now) AND (:most::integer IS NULL OR q.deliveries < :most)
+           AND (:most_lost::integer IS NULL OR q.lost_leases + (q.state = 2)::integer < :most_lost) AS may,
+           q.lost_leases + (q.state = 2)::integer >= CASE WHEN q.deliveries + 1 >= :most THEN 1 ELSE :suspect_from::integer END
+               AS suspect
       FROM postroom_queue q
      WHERE q.box = :box AND q.available_at <= :now
        AND (q.available_at, q.id) > (coalesce(:since, '-infinity'::timestamptz), :after::bigint)
        AND (q.state = 1 OR q.lease_until <= :now)
        AND NOT (q.state = 2 AND q.owner = :owner AND q.id = ANY ((SELECT ids FROM given)::bigint[]))  -- just settled
+       AND q.id <> ALL (:in_hand::bigint[])
        AND (:topics::text[] IS NULL OR (SELECT topic FROM postroom_message m WHERE m.id = q.id) = ANY (:topics))
      ORDER BY q.available_at, q.id
      LIMIT :limit
@@ -248,12 +261,15 @@ WITH given AS MATERIALIZED (
     -- In a box without order nobody stands in a line, unless it had an order before.
     UPDATE postroom_queue q
        SET state = 2, owner = :owner, fence = greatest(q.fence, 0) + 1, deliveries = q.deliveries + 1,
-           lease_until = :now + :lease::interval, stale = 0, holds = q.group_id
-     WHERE q.id = ANY (ARRAY (SELECT id FROM due WHERE may))
+           lost_leases = q.lost_leases + (q.state = 2)::integer, lease_until = :now + :lease::interval, stale = 0,
+           holds = q.group_id
+     WHERE q.id = ANY (ARRAY (SELECT id FROM due WHERE may AND NOT suspect)
+                    || ARRAY (SELECT id FROM due WHERE may AND suspect ORDER BY available_at, id LIMIT :suspects))
     RETURNING q.id, q.available_at, q.attempt, q.deliveries, q.last_error, q.fence
 )
 (SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, (SELECT max(available_at) FROM due),
-        :now + :lease::interval, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+        :now + :lease::interval, NULL, NULL, NULL, NULL,
+        least((SELECT count(*) FROM due WHERE may AND suspect), :suspects)::integer, NULL, NULL, NULL,
         array(SELECT id FROM gone), array(SELECT id FROM due WHERE NOT may),
         array(SELECT DISTINCT group_id FROM gone WHERE group_id IS NOT NULL))
 UNION ALL
@@ -268,7 +284,7 @@ UNION ALL
 -- What a claim has left behind, if it is still so. A bare time would make another index seem to fit.
 SELECT id, group_id, coalesce(expires <= :now, false) FROM postroom_queue
  WHERE id = ANY (:ids::bigint[]) AND coalesce(available_at, 'infinity') <= :now AND (state = 1 OR lease_until <= :now)
-   AND (expires <= :now OR deliveries >= :most::integer)
+   AND (expires <= :now OR deliveries >= :most::integer OR lost_leases + (state = 2)::integer >= :most_lost::integer)
  ORDER BY id
    FOR UPDATE SKIP LOCKED
 
@@ -277,15 +293,15 @@ SELECT id, group_id, coalesce(expires <= :now, false) FROM postroom_queue
 -- from what it does not take. But their groups are: from here on no other claim comes to them, and what the next statement
 -- reads of them is what is now. Those that another claim is at are passed by, up to a point, which also keeps the planner
 -- from asking for locks of what is not wanted.
-SELECT h.id, h.group_id, h.expires, h.deliveries, :now,
+SELECT h.id, h.group_id, h.expires, h.deliveries, h.lost_leases, :now,
        (current_setting('transaction_isolation') = 'read committed')::integer
-  FROM ((SELECT n.id, n.group_id, NULL::timestamptz AS expires, 0 AS deliveries
+  FROM ((SELECT n.id, n.group_id, NULL::timestamptz AS expires, 0 AS deliveries, 0 AS lost_leases
            FROM postroom_nudge n
           WHERE n.box = :box AND n.id <> ALL (:seen::bigint[])
           ORDER BY n.id
           LIMIT :limit + 1000)
         UNION ALL
-        (SELECT q.id, q.group_id, q.expires, q.deliveries
+        (SELECT q.id, q.group_id, q.expires, q.deliveries, q.lost_leases + (q.state = 2)::integer
            FROM postroom_queue q
           WHERE q.box = :box AND q.available_at <= :now AND (q.state = 1 OR q.lease_until <= :now)
             AND q.id <> ALL (:seen::bigint[])
@@ -297,27 +313,28 @@ SELECT h.id, h.group_id, h.expires, h.deliveries, :now,
  LIMIT :limit
 
 -- name: lines
--- Groups from their fronts, in the order given; of a group that is held, only who holds it. It ends when there is enough.
--- A line in which nobody stands has one row, whose id is 0. The last column tells whether somebody has claimed of it, and
--- has lost it, if nobody holds it: then not only what is taken now must be ended.
+-- Groups from their fronts, in the order given; of a group that is held, only the first in line. It ends when there is
+-- enough. A line without members has one row, whose id is 0. The last column is true where a member is claimed: if no
+-- member holds the group, those leases have passed, and must be ended with what is taken now.
 SELECT g.group_id, holder.id, coalesce(l.id, 0), coalesce(l.state, 0)::integer, l.available_at, coalesce(l.fence, 0),
-       l.expires, coalesce(l.deliveries, 0), coalesce(l.topic, ''), claimed.id IS NOT NULL
+       l.expires, coalesce(l.deliveries, 0), coalesce(l.lost_leases + (l.state = 2)::integer, 0), coalesce(l.topic, ''),
+       claimed.id IS NOT NULL
   FROM unnest(:groups::text[]) AS g (group_id)
   LEFT JOIN LATERAL (
             SELECT q.id FROM postroom_queue q WHERE q.box = :box AND q.holds = g.group_id LIMIT 1) claimed ON true
   LEFT JOIN LATERAL (
             SELECT q.id FROM postroom_queue q
-             WHERE claimed.id IS NOT NULL AND q.box = :box AND q.holds = g.group_id AND q.lease_until > :now
+             WHERE claimed.id IS NOT NULL AND q.box = :box AND q.holds = g.group_id
+               AND (q.lease_until > :now OR q.id = ANY (:in_hand::bigint[]))
              LIMIT 1) holder ON true
   LEFT JOIN LATERAL (
-            SELECT q.id, q.state, q.available_at, q.fence, q.expires, q.deliveries,
+            SELECT q.id, q.state, q.available_at, q.fence, q.expires, q.deliveries, q.lost_leases,
                    CASE WHEN :topical::boolean THEN (SELECT topic FROM postroom_message m WHERE m.id = q.id) END AS topic
               FROM postroom_queue q
-             WHERE holder.id IS NULL
-               AND q.box = ANY (ARRAY[:box]) AND q.group_id = g.group_id
+             WHERE q.box = ANY (ARRAY[:box]) AND q.group_id = g.group_id
                AND NOT (q.fence < 0 AND q.available_at > :now)
              ORDER BY q.box, q.id
-             LIMIT :limit) l ON true
+             LIMIT CASE WHEN holder.id IS NULL THEN :limit ELSE 1 END) l ON true
  LIMIT :limit
 
 -- name: take
@@ -340,7 +357,8 @@ WITH given AS MATERIALIZED (
 ), taken AS (
     UPDATE postroom_queue q
        SET state = 2, owner = :owner, fence = greatest(q.fence, 0) + 1, deliveries = q.deliveries + 1,
-           lease_until = :until, available_at = :until, stale = 0, holds = q.group_id
+           lost_leases = q.lost_leases + (q.state = 2)::integer, lease_until = :until, available_at = :until, stale = 0,
+           holds = q.group_id
      WHERE q.id = ANY (ARRAY (SELECT id FROM judged WHERE nth IS NULL OR number = nth))
     RETURNING q.id, q.attempt, q.deliveries, q.last_error, q.fence, q.group_id,
               width_bucket(q.id, (SELECT ids FROM given)) AS n
@@ -363,24 +381,25 @@ SELECT m.id, m.source, m.message_id, m.topic, m.payload, m.format, m.headers, m.
  ORDER BY ((SELECT places FROM given))[t.n]
 
 -- name: sleep
--- Not its turn: it waits until whoever stands ahead moves on. That one is locked meanwhile, so that it cannot leave
--- without seeing whom it must wake; and it must be in the line, and awake or dead in its place. Where that is not so, the
--- hint stays. A nudge has then done its work, as it has where nobody stands in the line (0).
+-- Not its turn: it waits until the first in line leaves. That row is locked meanwhile, so that it cannot leave without
+-- seeing the rows that it must wake; and it must be in the line, and awake or dead in its place. Where that is not so, the
+-- hint stays. FOR KEY SHARE is enough: what leaves a line is deleted, or locked FOR UPDATE first; and it does not hold up
+-- a renewal. A nudge has then done its work, as it has where the line has no member (0).
 WITH behind AS MATERIALIZED (
-    SELECT s.id, ahead.group_id
+    SELECT s.id, s.ahead, ahead.group_id
       FROM unnest(:id::bigint[], :ahead::bigint[]) AS s (id, ahead)
       CROSS JOIN LATERAL (
             SELECT a.group_id FROM postroom_queue a
              WHERE a.id = s.ahead
                AND (a.state = 4 OR a.available_at IS NOT NULL AND NOT (a.fence < 0 AND a.available_at > :now))
              LIMIT 1
-               FOR NO KEY UPDATE SKIP LOCKED) ahead
+               FOR KEY SHARE SKIP LOCKED) ahead
 ), sleepers AS MATERIALIZED (
     SELECT q.id
       FROM behind b
       CROSS JOIN LATERAL (
             SELECT q.id FROM postroom_queue q
-             WHERE q.id = b.id AND coalesce(q.group_id, '') = b.group_id
+             WHERE q.id = b.id AND q.id > b.ahead AND coalesce(q.group_id, '') = b.group_id
                AND coalesce(q.available_at, 'infinity') <= :now AND (q.state = 1 OR q.lease_until <= :now)
              LIMIT 1
                FOR NO KEY UPDATE SKIP LOCKED) q
@@ -401,7 +420,8 @@ UPDATE postroom_queue q
  WHERE q.id = ANY (ARRAY (SELECT id FROM sleepers))
 
 -- name: renew
--- What another transaction has locked is not waited for: it is still held, and its turn comes with the next renewal.
+-- Returns the claims that still hold, and whether each was renewed. A row that another transaction has locked is not waited
+-- for here: it must not hold up the others.
 WITH given AS MATERIALIZED (
     SELECT :ids::text::bigint[] AS ids, :fences::text::bigint[] AS fences
 ), held AS MATERIALIZED (
@@ -421,30 +441,65 @@ WITH given AS MATERIALIZED (
     UPDATE postroom_queue q
        SET lease_until = :until, available_at = CASE WHEN q.holds IS NULL THEN q.available_at ELSE :until END
      WHERE q.id = ANY (ARRAY (SELECT id FROM free))
+    RETURNING q.id
 )
-SELECT id FROM held
+SELECT id, id IN (SELECT id FROM renewed) FROM held
+
+-- name: renew_locked
+-- The same, and waits for locks.
+WITH given AS MATERIALIZED (
+    SELECT :ids::text::bigint[] AS ids, :fences::text::bigint[] AS fences
+), held AS MATERIALIZED (
+    SELECT q.id
+      FROM postroom_queue q
+     WHERE q.id = ANY ((SELECT ids FROM given)::bigint[])
+       AND q.fence = ((SELECT fences FROM given))[width_bucket(q.id, (SELECT ids FROM given))]
+       AND q.box = :box AND q.owner = :owner AND q.state = 2
+     ORDER BY q.id
+       FOR NO KEY UPDATE OF q
+)
+UPDATE postroom_queue q
+   SET lease_until = :until, available_at = CASE WHEN q.holds IS NULL THEN q.available_at ELSE :until END
+ WHERE q.id = ANY (ARRAY (SELECT id FROM held))
+RETURNING q.id, true
 
 -- name: late
--- What was claimed stands where it was, so at the beginning; it is not looked for behind everything that waits. Whoever
--- holds a line is found by that.
+-- Leases that have passed, among as many rows as one statement should read. No index knows of leases (a claim is a HOT
+-- update), so all that is ready is read, in order; the next statement goes on where this one has ended. Returns the ids,
+-- and how far it read: NULL where there is no more.
 WITH ready AS MATERIALIZED (
-    SELECT q.id, q.state, q.lease_until
+    SELECT q.id, q.available_at, q.state, q.lease_until
       FROM postroom_queue q
      WHERE q.box = :box AND q.available_at <= :now
+       AND (q.available_at, q.id) > (coalesce(:since, '-infinity'::timestamptz), :after::bigint)
      ORDER BY q.available_at, q.id
-     LIMIT :limit + 10000
-), claimed AS MATERIALIZED (
-    SELECT id, lease_until FROM ready WHERE state = 2 AND lease_until <= :now
-    UNION
-    SELECT id, lease_until FROM postroom_queue WHERE box = :box AND holds IS NOT NULL AND lease_until <= :now
+     LIMIT :rows
+), locked AS MATERIALIZED (
+    SELECT id FROM postroom_queue
+     WHERE id = ANY (ARRAY (SELECT id FROM ready WHERE state = 2 AND lease_until <= :now LIMIT :limit))
+       AND state = 2 AND lease_until <= :now
+     ORDER BY id
+       FOR NO KEY UPDATE SKIP LOCKED
 )
+SELECT array(SELECT id FROM locked), last.available_at, last.id
+  FROM (SELECT count(*) AS read FROM ready) AS counted
+  LEFT JOIN LATERAL (
+        SELECT available_at, id FROM ready WHERE counted.read = :rows ORDER BY available_at DESC, id DESC LIMIT 1
+  ) AS last ON true
+
+-- name: late_in_lines
+-- The same of what holds a line: an index knows of that.
 SELECT id FROM postroom_queue
- WHERE id = ANY (ARRAY (SELECT id FROM claimed ORDER BY lease_until, id LIMIT :limit)) AND state = 2 AND lease_until <= :now
+ WHERE id = ANY (ARRAY (SELECT id FROM postroom_queue
+                         WHERE box = :box AND holds IS NOT NULL AND lease_until <= :now
+                         ORDER BY box, holds, id LIMIT :limit))
+   AND state = 2 AND lease_until <= :now
  ORDER BY id
    FOR NO KEY UPDATE SKIP LOCKED
 
 -- name: free
-UPDATE postroom_queue SET state = 1, owner = NULL, lease_until = NULL, holds = NULL WHERE id = ANY (:id::bigint[])
+UPDATE postroom_queue SET state = 1, owner = NULL, lease_until = NULL, holds = NULL, lost_leases = lost_leases + 1
+ WHERE id = ANY (:id::bigint[])
 
 -- name: expired
 SELECT id, group_id FROM postroom_queue
@@ -488,17 +543,22 @@ UPDATE postroom_queue q SET state = 1, owner = NULL, lease_until = NULL, availab
 
 -- name: wait
 UPDATE postroom_queue q
-   SET state = 1, owner = NULL, lease_until = NULL, holds = NULL, attempt = (:attempt::integer[])[width_bucket(q.id, :id::bigint[])],
+   SET state = 1, owner = NULL, lease_until = NULL, holds = NULL, lost_leases = 0,
+       attempt = (:attempt::integer[])[width_bucket(q.id, :id::bigint[])],
        available_at = (:at::timestamptz[])[width_bucket(q.id, :id::bigint[])],
        last_error = coalesce((:error::text[])[width_bucket(q.id, :id::bigint[])], q.last_error)
  WHERE q.id = ANY (:id::bigint[])
 
 -- name: bury
+-- What leaves its line is locked FOR UPDATE first: see `sleep`.
+WITH locked AS MATERIALIZED (
+    SELECT id FROM postroom_queue WHERE id = ANY (:id::bigint[]) ORDER BY id FOR UPDATE
+)
 UPDATE postroom_queue q
    SET state = 4, owner = NULL, lease_until = NULL, available_at = NULL, holds = NULL, died_at = :now,
        last_error = (:error::text[])[width_bucket(q.id, :id::bigint[])], group_id = (:group_id::text[])[width_bucket(q.id, :id::bigint[])],
        attempt = q.attempt + (:counted::integer[])[width_bucket(q.id, :id::bigint[])], fence = greatest(q.fence, 0)
- WHERE q.id = ANY (:id::bigint[])
+ WHERE q.id = ANY (ARRAY (SELECT id FROM locked))
 
 -- name: set_error
 UPDATE postroom_queue q
@@ -535,12 +595,12 @@ DELETE FROM postroom_queue WHERE id = ANY (:ids::bigint[]) RETURNING group_id
 UPDATE postroom_message SET payload = '', format = 'text', headers = NULL WHERE id = ANY (:ids::bigint[])
 
 -- name: promote
--- The first of each line that nobody else is at. If it waits only for its turn, that is now; otherwise it is locked, so
--- that it cannot leave without seeing who stands behind. A spurious promotion is only a hint. Where somebody is at all of
--- a line, or at one who comes before and sleeps, the line is nudged instead: that cannot be passed by. So it is in a
--- caller's transaction that reads an old snapshot, and does not see who sleeps.
+-- The first of each line that no other transaction is about to remove. If it sleeps, it wakes; otherwise it is locked, so
+-- that it cannot leave without seeing the rows behind it. FOR KEY SHARE is enough for that: see `sleep`. To wake a row that
+-- need not wake does no harm. Where all of a line is locked, or the one to wake is, the line is nudged instead: an insert
+-- cannot be passed by. So it is in a caller's transaction that reads an old snapshot, and does not see which rows sleep.
 WITH looked AS MATERIALIZED (
-    SELECT g.group_id, first.id AS first, first.sleeps, front.id AS front
+    SELECT g.group_id, first.id AS first, first.sleeps, front.id AS front, front.sleeps AS front_sleeps
       FROM unnest(:groups::text[]) AS g (group_id)
       LEFT JOIN LATERAL (
             SELECT q.id, q.state = 1 AND q.available_at IS NULL AS sleeps
@@ -550,21 +610,28 @@ WITH looked AS MATERIALIZED (
              ORDER BY q.box, q.id
              LIMIT 1) first ON true
       LEFT JOIN LATERAL (
-            SELECT q.id FROM postroom_queue q
+            SELECT q.id, q.state = 1 AND q.available_at IS NULL AS sleeps
+              FROM postroom_queue q
              WHERE q.box = ANY (ARRAY[:box]) AND q.group_id = g.group_id
                AND NOT (q.fence < 0 AND q.available_at > :now)
              ORDER BY q.box, q.id
              LIMIT 1
-               FOR NO KEY UPDATE SKIP LOCKED) front ON true
+               FOR KEY SHARE SKIP LOCKED) front ON true
+), free AS MATERIALIZED (
+    SELECT q.id FROM postroom_queue q
+     WHERE q.id = ANY (ARRAY (SELECT front FROM looked WHERE front_sleeps)) AND q.state = 1
+       AND coalesce(q.available_at, 'infinity') = 'infinity'  -- a bare NULL would make another index seem to fit
+       FOR NO KEY UPDATE SKIP LOCKED
 ), nudged AS (
     INSERT INTO postroom_nudge (id, box, group_id)
     SELECT nextval('postroom_ids'), :box, group_id
       FROM looked
-     WHERE first IS NOT NULL AND (front IS NULL OR sleeps AND first <> front)
+     WHERE first IS NOT NULL
+           AND (front IS NULL OR sleeps AND first <> front OR front_sleeps AND front NOT IN (SELECT id FROM free))
         OR current_setting('transaction_isolation') <> 'read committed'
 )
 UPDATE postroom_queue q SET available_at = :now
- WHERE q.id = ANY (ARRAY (SELECT front FROM looked)) AND q.state = 1 AND q.available_at IS NULL
+ WHERE q.id = ANY (ARRAY (SELECT id FROM free))
 
 -- == replay, purge, find ==
 
@@ -573,7 +640,7 @@ SELECT id FROM postroom_queue WHERE id = ANY (:ids::bigint[]) AND state = 4 ORDE
 
 -- name: revive
 UPDATE postroom_queue q
-   SET state = 1, died_at = NULL, attempt = 0, deliveries = 0, expires = NULL,
+   SET state = 1, died_at = NULL, attempt = 0, deliveries = 0, lost_leases = 0, expires = NULL,
        group_id = (:group_id::text[])[width_bucket(q.id, :id::bigint[])], available_at = (:at::timestamptz[])[width_bucket(q.id, :id::bigint[])],
        fence = CASE WHEN q.fence = 0 THEN 1 ELSE q.fence END
  WHERE q.id = ANY (:id::bigint[])

@@ -34,7 +34,9 @@ RETURNING revision
 SELECT w.*
   FROM (SELECT id, available_at FROM (
           SELECT id, available_at FROM postroom_queue
-           WHERE box = :box AND state = 2 AND available_at <= :now ORDER BY available_at, id LIMIT :limit)
+           WHERE box = :box AND state = 2 AND available_at <= :now
+             AND id NOT IN (SELECT value FROM json_each(:in_hand))
+           ORDER BY available_at, id LIMIT :limit)
         UNION ALL
         SELECT id, available_at FROM (
           SELECT id, available_at FROM postroom_queue
@@ -48,6 +50,7 @@ SELECT w.*
   FROM (SELECT id, available_at FROM (
           SELECT q.id, q.available_at FROM postroom_queue q JOIN postroom_message m ON m.id = q.id
            WHERE q.box = :box AND q.state = 2 AND q.available_at <= :now
+             AND q.id NOT IN (SELECT value FROM json_each(:in_hand))
              AND m.topic IN (SELECT value FROM json_each(:topics))
            ORDER BY q.available_at, q.id LIMIT :limit)
         UNION ALL
@@ -62,7 +65,8 @@ SELECT w.*
 
 -- name: take
 UPDATE postroom_queue
-   SET state = 2, owner = :owner, fence = max(fence, 0) + 1, deliveries = deliveries + 1, available_at = :until, stale = 0
+   SET state = 2, owner = :owner, fence = max(fence, 0) + 1, deliveries = deliveries + 1, available_at = :until, stale = 0,
+       lost_leases = lost_leases + (state = 2)
  WHERE id IN (SELECT value FROM json_each(:ids))
 
 -- name: standing_groups
@@ -73,9 +77,9 @@ SELECT DISTINCT q.group_id FROM json_each(:groups) g
 
 -- name: hints
 -- Rows of a FIFO box whose time has come.
-SELECT h.id, h.group_id, h.expires, h.deliveries, :now
+SELECT h.id, h.group_id, h.expires, h.deliveries, h.lost_leases, :now
   FROM (SELECT * FROM (
-          SELECT id, group_id, expires, deliveries, available_at FROM postroom_queue
+          SELECT id, group_id, expires, deliveries, lost_leases + 1 AS lost_leases, available_at FROM postroom_queue
            WHERE box = :box AND state = 2 AND available_at <= :now AND id NOT IN (SELECT value FROM json_each(:seen))
              AND (:topics IS NULL
                   OR (SELECT topic FROM postroom_message m WHERE m.id = postroom_queue.id)
@@ -83,7 +87,7 @@ SELECT h.id, h.group_id, h.expires, h.deliveries, :now
            ORDER BY available_at, id LIMIT :limit)
         UNION ALL
         SELECT * FROM (
-          SELECT id, group_id, expires, deliveries, available_at FROM postroom_queue
+          SELECT id, group_id, expires, deliveries, lost_leases, available_at FROM postroom_queue
            WHERE box = :box AND state = 1 AND available_at <= :now AND id NOT IN (SELECT value FROM json_each(:seen))
              AND (:topics IS NULL
                   OR (SELECT topic FROM postroom_message m WHERE m.id = postroom_queue.id)
@@ -93,9 +97,9 @@ SELECT h.id, h.group_id, h.expires, h.deliveries, :now
  LIMIT :limit
 
 -- name: lines
--- Groups from their fronts; of a group that is held, only who holds it. SQLite reads the index of a line as far as the
--- limit says, and for as many groups.
-SELECT g.value, NULL, q.id, q.state, q.available_at, q.fence, q.expires, q.deliveries, m.topic
+-- Groups from their fronts; of a group that is held, only the first in line. SQLite reads the index of a line as far as
+-- the limit says, and for as many groups.
+SELECT g.value, NULL, q.id, q.state, q.available_at, q.fence, q.expires, q.deliveries, q.lost_leases + (q.state = 2), m.topic
   FROM json_each(:groups) g
   CROSS JOIN postroom_queue q ON q.id IN (
         SELECT l.id FROM postroom_queue l
@@ -104,12 +108,17 @@ SELECT g.value, NULL, q.id, q.state, q.available_at, q.fence, q.expires, q.deliv
          ORDER BY l.id LIMIT :limit)
   CROSS JOIN postroom_message m ON m.id = q.id
  WHERE NOT EXISTS (SELECT 1 FROM postroom_queue h INDEXED BY postroom_queue_held
-                    WHERE h.box = :box AND h.group_id = g.value AND h.state = 2 AND h.available_at > :now)
+                    WHERE h.box = :box AND h.group_id = g.value AND h.state = 2
+                      AND (h.available_at > :now OR h.id IN (SELECT value FROM json_each(:in_hand))))
 UNION ALL
 SELECT g.value,
        (SELECT h.id FROM postroom_queue h INDEXED BY postroom_queue_held
-         WHERE h.box = :box AND h.group_id = g.value AND h.state = 2 AND h.available_at > :now LIMIT 1) AS holder,
-       0, 0, NULL, 0, NULL, 0, ''
+         WHERE h.box = :box AND h.group_id = g.value AND h.state = 2
+           AND (h.available_at > :now OR h.id IN (SELECT value FROM json_each(:in_hand))) LIMIT 1) AS holder,
+       (SELECT l.id FROM postroom_queue l
+         WHERE l.box = :box AND l.group_id = g.value AND NOT (l.fence < 0 AND l.available_at > :now)
+         ORDER BY l.id LIMIT 1),
+       0, NULL, 0, NULL, 0, 0, ''
   FROM json_each(:groups) g
  WHERE holder IS NOT NULL
  ORDER BY 1, 3
@@ -121,9 +130,9 @@ SELECT q.id FROM json_each(:ids) i CROSS JOIN postroom_queue q ON q.id = i.value
 SELECT w.* FROM json_each(:ids) i CROSS JOIN postroom_work w ON w.id = i.value ORDER BY i.key
 
 -- name: sleep
--- Not its turn: it waits until whoever stands ahead moves on.
+-- Not its turn: it waits until the first in line leaves.
 UPDATE postroom_queue SET state = 1, owner = NULL, available_at = NULL, fence = max(fence, 0)
- WHERE id = :id AND state IN (1, 2)
+ WHERE id = :id AND :ahead < :id AND state IN (1, 2)
 
 -- name: end_batch
 -- What is not a success ends the batch of its group: whoever stands behind is given back uncounted. Without statistics
@@ -154,7 +163,7 @@ UPDATE postroom_queue SET available_at = :until
  WHERE box = :box AND owner = :owner AND state = 2
    AND id IN (SELECT CAST(c.key AS INTEGER) FROM json_each(:claims) c
                WHERE c.value = postroom_queue.fence AND CAST(c.key AS INTEGER) = postroom_queue.id)
-RETURNING id
+RETURNING id, 1
 
 -- name: complete
 INSERT INTO postroom_ledger (id, box, completed_at, completed_by, ending, attempt, deliveries, last_error)

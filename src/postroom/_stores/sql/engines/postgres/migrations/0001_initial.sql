@@ -50,6 +50,7 @@ CREATE TABLE postroom_queue (
     fence         bigint   NOT NULL DEFAULT 0,        -- claims so far; -1: stands in its line only from its due time on
     attempt       integer  NOT NULL DEFAULT 0,
     deliveries    integer  NOT NULL DEFAULT 0,
+    lost_leases   integer  NOT NULL DEFAULT 0,        -- in a row, each ended without an outcome
     state         smallint NOT NULL,                  -- 0 seen, 1 waiting, 2 claimed, 4 dead
     stale         smallint NOT NULL DEFAULT 0,        -- 1: the content changed while it was claimed
     box           text     COLLATE "C" NOT NULL,
@@ -103,7 +104,8 @@ SELECT m.id, m.source, m.message_id, m.topic, m.payload, m.format, m.headers, m.
        m.collapse_key, m.hash, m.due, m.expires, m.received_at, m.first_seen, m.last_seen, m.revision,
        q.state::integer AS state, q.attempt, q.deliveries, q.last_error, q.owner, q.fence,
        CASE q.state WHEN 2 THEN q.lease_until ELSE q.available_at END AS available_at,
-       q.died_at AS completed_at, NULL::uuid AS completed_by, NULL::text AS ending, q.group_id AS line, m.box
+       q.died_at AS completed_at, NULL::uuid AS completed_by, NULL::text AS ending, q.group_id AS line, m.box,
+       q.lost_leases
   FROM postroom_queue q
   JOIN postroom_message m ON m.id = q.id;
 
@@ -114,7 +116,8 @@ SELECT m.id, m.source, m.message_id, m.topic, m.payload, m.format, m.headers, m.
        coalesce(q.state, 3)::integer AS state, coalesce(q.attempt, l.attempt) AS attempt,
        coalesce(q.deliveries, l.deliveries) AS deliveries, coalesce(q.last_error, l.last_error) AS last_error,
        q.owner, q.fence, CASE q.state WHEN 2 THEN q.lease_until ELSE q.available_at END AS available_at,
-       coalesce(q.died_at, l.completed_at) AS completed_at, l.completed_by, l.ending, q.group_id AS line, m.box
+       coalesce(q.died_at, l.completed_at) AS completed_at, l.completed_by, l.ending, q.group_id AS line, m.box,
+       q.lost_leases
   FROM postroom_message m
   LEFT JOIN postroom_queue q ON q.id = m.id
   LEFT JOIN postroom_ledger l ON l.id = m.id;

@@ -47,6 +47,7 @@ CREATE TABLE postroom_queue (
     fence         INTEGER NOT NULL DEFAULT 0,    -- claims so far; -1: stands in its line only from its due time on
     attempt       INTEGER NOT NULL DEFAULT 0,
     deliveries    INTEGER NOT NULL DEFAULT 0,
+    lost_leases   INTEGER NOT NULL DEFAULT 0,    -- in a row, each ended without an outcome
     group_id      TEXT,                          -- the FIFO line in which it stands
     collapse_key  TEXT,
     expires       INTEGER,
@@ -83,7 +84,8 @@ CREATE VIEW postroom_work AS
 SELECT m.id, m.source, m.message_id, m.topic, m.payload, m.format, m.headers, m.correlation_id, m.group_id,
        m.collapse_key, m.hash, m.due, m.expires, m.received_at, m.first_seen, m.last_seen, m.revision,
        q.state, q.attempt, q.deliveries, q.last_error, q.owner, q.fence, q.available_at,
-       q.died_at AS completed_at, NULL AS completed_by, NULL AS ending, q.group_id AS line, m.box
+       q.died_at AS completed_at, NULL AS completed_by, NULL AS ending, q.group_id AS line, m.box,
+       q.lost_leases + (q.state = 2) AS lost_leases  -- with the one that has passed, of a row that is about to be claimed
   FROM postroom_queue q
   JOIN postroom_message m ON m.id = q.id;
 
@@ -94,7 +96,8 @@ SELECT m.id, m.source, m.message_id, m.topic, m.payload, m.format, m.headers, m.
        coalesce(q.state, 3) AS state, coalesce(q.attempt, l.attempt) AS attempt,
        coalesce(q.deliveries, l.deliveries) AS deliveries, coalesce(q.last_error, l.last_error) AS last_error,
        q.owner, q.fence, q.available_at,
-       coalesce(q.died_at, l.completed_at) AS completed_at, l.completed_by, l.ending, q.group_id AS line, m.box
+       coalesce(q.died_at, l.completed_at) AS completed_at, l.completed_by, l.ending, q.group_id AS line, m.box,
+       q.lost_leases
   FROM postroom_message m
   LEFT JOIN postroom_queue q ON q.id = m.id
   LEFT JOIN postroom_ledger l ON l.id = m.id;
