@@ -49,7 +49,7 @@ async def open_room(store: str, tmp_path: Path) -> AsyncIterator[OpenRoom]:
         place = {"url": with_driver(clean_database(), store)}
 
     async def open_(clock: FrozenClock | None = None, **options: Any) -> Postroom:
-        options.setdefault("shutdown_timeout", timedelta(seconds=1))  # a test that fails must not take long
+        options.setdefault("shutdown_timeout", timedelta(seconds=0.5))  # a test that fails must not take long
         if store == "memory":
             memory.extend([] if memory else [MemoryStore(clock=clock)])
             room = Postroom(store=memory[0], **options)
