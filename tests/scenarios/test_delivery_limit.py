@@ -1,0 +1,147 @@
+"""The delivery limit ends a message that kills its workers, and only that one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from postroom import Inbox, Postroom, State
+from postroom._kernel.policy import DELIVERY_LIMIT
+from postroom.testing import FrozenClock
+from tests.scenarios.support import LEASE, ids, owner, put, states
+
+MOST = 3
+"""Leases in a row that may end without an outcome."""
+
+
+async def put_each(inbox: Inbox, *numbers: int) -> None:
+    """Each in a group of its own."""
+    for number in numbers:
+        await put(inbox, number, group=f"g{number}")
+
+
+async def crash(inbox: Inbox, clock: FrozenClock, batch_size: int = 10) -> list[str]:
+    """A worker claims and ends without an outcome."""
+    claimed = await inbox.claim(owner(), LEASE, batch_size)
+    clock.advance(LEASE + 1)
+    return ids(claimed)
+
+
+@pytest.mark.parametrize("reaps", [True, False], ids=["reaps", "no reap"])
+@pytest.mark.parametrize("order", ["none", "fifo"])
+async def test_a_message_whose_workers_lose_their_leases_dies_by_default(
+    still: Postroom, clock: FrozenClock, *, order: Any, reaps: bool
+) -> None:
+    inbox = still.inbox(order=order)
+    await put(inbox, 1, group="g")
+    deliveries = 0
+    while deliveries < 30 and await crash(inbox, clock):
+        deliveries += 1
+        if reaps:
+            await inbox.reap()
+    message = await inbox.get("1")
+    assert (message.state, message.last_error) == (State.DEAD, DELIVERY_LIMIT)
+    assert 1 < deliveries < 30
+
+
+GROUPS: dict[str, Any] = {
+    "no order": lambda _: None,
+    "one group": lambda _: "g",
+    "ten groups": lambda number: f"g{number // 2}",
+    "own groups": lambda number: f"g{number}",
+}
+
+
+@pytest.mark.parametrize("reaps", [True, False], ids=["reaps", "no reap"])
+@pytest.mark.parametrize("poison", [0, 7, 19])
+@pytest.mark.parametrize("groups", GROUPS)
+async def test_what_was_claimed_beside_a_poison_message_is_handled(
+    still: Postroom, clock: FrozenClock, *, groups: str, poison: int, reaps: bool
+) -> None:
+    """20 messages, workers that claim 10 at once and crash whenever the poison message is among them."""
+    inbox = still.inbox(order="none" if groups == "no order" else "fifo", max_deliveries=MOST)
+    for number in range(20):
+        await put(inbox, number, group=GROUPS[groups](number))
+    for _ in range(150):
+        worker = owner()
+        claimed = await inbox.claim(worker, LEASE, 10)
+        if str(poison) in ids(claimed):
+            clock.advance(LEASE + 1)
+            if reaps:
+                await inbox.reap()
+        elif claimed:
+            assert all(await inbox.ack(worker, claimed))
+        elif set((await states(inbox)).values()) <= {State.DONE, State.DEAD}:
+            break
+    found = await states(inbox)
+    assert [name for name, state in found.items() if state is not State.DONE] == [str(poison)]
+    dead = await inbox.get(str(poison))
+    assert (dead.state, dead.last_error) == (State.DEAD, DELIVERY_LIMIT)
+
+
+@pytest.mark.parametrize("reaps", [True, False], ids=["reaps", "no reap"])
+@pytest.mark.parametrize("order", ["none", "fifo"])
+async def test_a_claim_takes_one_suspect_beside_fresh_messages(
+    still: Postroom, clock: FrozenClock, *, order: Any, reaps: bool
+) -> None:
+    inbox = still.inbox(order=order, max_deliveries=MOST)
+    await put_each(inbox, *range(5))
+    suspects = set(await crash(inbox, clock))
+    assert len(suspects) == 5
+    await put_each(inbox, *range(5, 10))
+    if reaps:
+        await inbox.reap()
+    handled: set[str] = set()
+    while claimed := await inbox.claim(worker := owner(), LEASE, 10):
+        assert len(suspects.intersection(ids(claimed))) <= 1, f"one claim took {ids(claimed)}"
+        assert all(await inbox.ack(worker, claimed))
+        handled.update(ids(claimed))
+    assert len(handled) == 10
+
+
+@pytest.mark.parametrize("order", ["none", "fifo"])
+async def test_the_first_claim_after_a_crash_takes_all_fresh_messages(
+    still: Postroom, clock: FrozenClock, *, order: Any
+) -> None:
+    inbox = still.inbox(order=order, max_deliveries=MOST)
+    await put_each(inbox, *range(5))
+    suspects = set(await crash(inbox, clock))
+    await put_each(inbox, *range(5, 10))
+    claimed = set(ids(await inbox.claim(owner(), LEASE, 10)))
+    assert claimed - suspects == {"5", "6", "7", "8", "9"}
+    assert len(claimed & suspects) == 1
+
+
+@pytest.mark.parametrize("order", ["none", "fifo"])
+@pytest.mark.parametrize("outcome", ["release", "abandon"])
+async def test_what_ends_with_an_outcome_is_no_lost_lease(
+    still: Postroom, clock: FrozenClock, *, order: Any, outcome: str
+) -> None:
+    inbox = still.inbox(order=order, max_deliveries=MOST)
+    await put(inbox, 1, group="g")
+    for _ in range(2 * MOST):
+        worker = owner()
+        claimed = await inbox.claim(worker, LEASE)
+        assert ids(claimed) == ["1"]
+        assert all(await getattr(inbox, outcome)(worker, claimed))
+        clock.advance(LEASE + 60)
+    assert (await inbox.get("1")).state is State.WAITING
+
+
+@pytest.mark.parametrize("order", ["none", "fifo"])
+async def test_an_outcome_between_lost_leases_begins_the_count_anew(
+    still: Postroom, clock: FrozenClock, *, order: Any
+) -> None:
+    inbox = still.inbox(order=order, max_deliveries=MOST)
+    await put(inbox, 1, group="g")
+    for _ in range(3):
+        for _ in range(MOST - 1):
+            assert await crash(inbox, clock) == ["1"]
+        worker = owner()
+        claimed = await inbox.claim(worker, LEASE)
+        assert ids(claimed) == ["1"]
+        assert all(await inbox.abandon(worker, claimed, last_error="failed"))
+        clock.advance(60)
+    message = await inbox.get("1")
+    assert (message.state, message.attempt) == (State.WAITING, 3)
