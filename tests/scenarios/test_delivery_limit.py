@@ -56,11 +56,13 @@ GROUPS: dict[str, Any] = {
 @pytest.mark.parametrize("reaps", [True, False], ids=["reaps", "no reap"])
 @pytest.mark.parametrize("poison", [0, 7, 19])
 @pytest.mark.parametrize("groups", GROUPS)
+@pytest.mark.parametrize("limit", ["max_deliveries", "max_lost_leases"])
 async def test_what_was_claimed_beside_a_poison_message_is_handled(
-    still: Postroom, clock: FrozenClock, *, groups: str, poison: int, reaps: bool
+    still: Postroom, clock: FrozenClock, *, groups: str, poison: int, reaps: bool, limit: str
 ) -> None:
     """20 messages, workers that claim 10 at once and crash whenever the poison message is among them."""
-    inbox = still.inbox(order="none" if groups == "no order" else "fifo", max_deliveries=MOST)
+    options: Any = {limit: MOST}
+    inbox = still.inbox(order="none" if groups == "no order" else "fifo", **options)
     for number in range(20):
         await put(inbox, number, group=GROUPS[groups](number))
     for _ in range(150):
@@ -85,7 +87,7 @@ async def test_what_was_claimed_beside_a_poison_message_is_handled(
 async def test_a_claim_takes_one_suspect_beside_fresh_messages(
     still: Postroom, clock: FrozenClock, *, order: Any, reaps: bool
 ) -> None:
-    inbox = still.inbox(order=order, max_deliveries=MOST)
+    inbox = still.inbox(order=order, max_lost_leases=2)  # after the first, the next is the last
     await put_each(inbox, *range(5))
     suspects = set(await crash(inbox, clock))
     assert len(suspects) == 5
@@ -104,7 +106,7 @@ async def test_a_claim_takes_one_suspect_beside_fresh_messages(
 async def test_the_first_claim_after_a_crash_takes_all_fresh_messages(
     still: Postroom, clock: FrozenClock, *, order: Any
 ) -> None:
-    inbox = still.inbox(order=order, max_deliveries=MOST)
+    inbox = still.inbox(order=order, max_lost_leases=2)  # after the first, the next is the last
     await put_each(inbox, *range(5))
     suspects = set(await crash(inbox, clock))
     await put_each(inbox, *range(5, 10))
@@ -118,7 +120,7 @@ async def test_the_first_claim_after_a_crash_takes_all_fresh_messages(
 async def test_what_ends_with_an_outcome_is_no_lost_lease(
     still: Postroom, clock: FrozenClock, *, order: Any, outcome: str
 ) -> None:
-    inbox = still.inbox(order=order, max_deliveries=MOST)
+    inbox = still.inbox(order=order, max_lost_leases=MOST)
     await put(inbox, 1, group="g")
     for _ in range(2 * MOST):
         worker = owner()
@@ -133,7 +135,7 @@ async def test_what_ends_with_an_outcome_is_no_lost_lease(
 async def test_an_outcome_between_lost_leases_begins_the_count_anew(
     still: Postroom, clock: FrozenClock, *, order: Any
 ) -> None:
-    inbox = still.inbox(order=order, max_deliveries=MOST)
+    inbox = still.inbox(order=order, max_lost_leases=MOST)
     await put(inbox, 1, group="g")
     for _ in range(3):
         for _ in range(MOST - 1):

@@ -44,9 +44,11 @@ class Claim(NamedTuple):
 class Lease:
     """Whether a claim still holds, as far as its worker knows. Shared with the handler while it works."""
 
-    __slots__ = ("ends", "lost")
+    __slots__ = ("claim", "ends", "lost")
 
-    def __init__(self, ends: float) -> None:
+    def __init__(self, claim: Claim, ends: float) -> None:
+        self.claim = claim
+        """What proves it now: a worker that claims what it has in hand goes on under the newer claim."""
         self.ends = ends
         """By the clock of the worker's event loop: not later than in the store."""
         self.lost = False

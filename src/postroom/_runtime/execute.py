@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -113,15 +114,30 @@ class Executor:
             if not handler.is_async:
                 return await self._invoke_in_thread(handler.function, (given, *extra), longest), False
             if longest is None:
-                return await handler.function(given, *extra), False
-            return await self._invoke_in_time(handler.function, (given, *extra), longest), False
+                answer = await handler.function(given, *extra)
+            else:
+                answer = await self._invoke_in_time(handler.function, (given, *extra), longest)
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                await self._end_cancellation(task)
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
             if self.closing:
                 raise asyncio.CancelledError from error  # a shutdown is not the message's fault
             _log.exception("%s handler failed on %s", self._where, ", ".join(map(name, messages)))
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                await self._end_cancellation(task)
             return Outcome.FAILED.because(_reason(error)), True
+        return answer, False
+
+    async def _end_cancellation(self, task: asyncio.Task[Any]) -> None:
+        """A handler has cancelled the task in which it runs: its outcome counts, and no other message pays for it."""
+        while task.cancelling() and not self.closing:
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(0)  # where it is raised, unless the handler has caught it
+            task.uncancel()
 
     async def _invoke_in_time(self, function: Callable[..., Any], given: tuple[Any, ...], longest: timedelta) -> Any:
         try:

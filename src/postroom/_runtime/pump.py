@@ -299,12 +299,15 @@ class Pump:
         self.handled += len(messages)
         ends = started + self.box.work.lease.total_seconds()
         self._doubtful_from = min(self._doubtful_from, (started + ends) / 2)
-        held = [message.under(Lease(ends)) for message in messages]
-        for message in held:
+        held: list[Message[Any]] = []
+        for message in messages:
+            claim: Claim = message.claim  # type: ignore[assignment]
             earlier = self._in_hand.get(message.id)
-            if earlier is not None:  # its lease passed before anybody here noticed
-                earlier.lease.lost = True  # type: ignore[union-attr]
-            self._in_hand[message.id] = message
+            if earlier is None:
+                held.append(message.under(Lease(claim, ends)))
+                self._in_hand[message.id] = held[-1]
+            else:  # its lease passed, and nobody here noticed before: its handler goes on under the new one
+                earlier.lease.claim, earlier.lease.ends = claim, ends  # type: ignore[union-attr]
         self._lines.extend(plan(held, self._handlers, fifo=self.box.order.fifo, concurrency=self.box.work.concurrency))
         self._work_is_here.set()
         if self._stopping:
@@ -312,7 +315,7 @@ class Pump:
 
     def _forget(self, claim: Claim, *, kept: bool) -> None:
         message = self._in_hand.get(claim.id)
-        if message is None or message.claim.fence != claim.fence:  # type: ignore[union-attr]
+        if message is None or _proof(message).fence != claim.fence:
             return
         del self._in_hand[claim.id]
         message.lease.lost |= not kept  # type: ignore[union-attr]
@@ -375,7 +378,7 @@ class Pump:
         except BaseException:  # a cancellation that is not ours, or a fault: nothing may stay in hand for ever
             settled = {settlement.target for settlement in chain(self._outcomes, *self._on_their_way)}
             for left in (piece, *line):
-                self._give_back(m for m in left.messages if m.claim not in settled and self._in_hand.get(m.id) is m)
+                self._give_back(m for m in left.messages if _proof(m) not in settled and self._in_hand.get(m.id) is m)
             self._turn_is_due.set()
             raise
         if line and going_well and not self._stopping:
@@ -402,6 +405,8 @@ class Pump:
         ids = [message.id for message in piece.messages]
         self._handling.update(ids)
         self._busy[handler] += 1
+        if handler is not None and handler.concurrency is not None:
+            self._turn_is_due.set()  # what waits for it now takes no room any more
         try:
             if handler is not None and handler.transactional:
                 return await self._do_in_transaction(piece)
@@ -431,7 +436,7 @@ class Pump:
                 self._drop([message])
             elif outcome.result == "success":
                 well = True
-                self._outcomes.append(Settlement.done(message.claim))  # type: ignore[arg-type]
+                self._outcomes.append(Settlement.done(_proof(message)))
                 self._turn_is_due.set()
             else:
                 self._hand_in(self._settlement(message, outcome))
@@ -454,7 +459,7 @@ class Pump:
                 self._give_back(piece.messages[index:])
                 return False
             if outcome.result == "success":
-                self._outcomes.append(Settlement.done(message.claim))  # type: ignore[arg-type]
+                self._outcomes.append(Settlement.done(_proof(message)))
             else:
                 well = False
                 self._hand_in(self._settlement(message, outcome))
@@ -462,8 +467,7 @@ class Pump:
         return well
 
     def _settlement(self, message: Message[Any], outcome: Outcome) -> Settlement:
-        claim: Claim = message.claim  # type: ignore[assignment]
-        settlement = decide(outcome, claim, message.attempt, self.box.delivery)
+        settlement = decide(outcome, _proof(message), message.attempt, self.box.delivery)
         if settlement.error is None:
             return settlement
         return settlement._replace(error=error_text("error", settlement.error))
@@ -476,7 +480,7 @@ class Pump:
 
     def _give_back(self, messages: Iterable[Message[Any]]) -> None:
         for message in messages:
-            self._hand_in(Settlement.release(message.claim))  # type: ignore[arg-type]
+            self._hand_in(Settlement.release(_proof(message)))
 
     async def _do_in_transaction(self, piece: Piece) -> bool:
         """The handler's writes and the completion commit together, or not at all."""
@@ -489,7 +493,7 @@ class Pump:
                 outcomes = await self._executor.run(piece, tx)
                 if any(outcome.result != "success" for outcome in outcomes):
                     raise _RollBack  # noqa: TRY301 - this is how a transaction is ended
-                done = [Settlement.done(message.claim) for message in piece.messages]  # type: ignore[arg-type]
+                done = [Settlement.done(_proof(message)) for message in piece.messages]
                 kept = await self._store.settle(self.box, done, tx=tx)
                 if not all(kept):
                     raise _RollBack  # noqa: TRY301
@@ -502,7 +506,7 @@ class Pump:
             outcome = Outcome.FAILED.because(_why(error)) if begun else Outcome.RETRY.after(self.box.work.idle[0])
             return self._settle(piece, [outcome] * len(piece.messages))
         for message in piece.messages:
-            self._forget(message.claim, kept=True)  # type: ignore[arg-type]
+            self._forget(_proof(message), kept=True)
         return True
 
     def _undo(self, piece: Piece, outcomes: list[Outcome], kept: list[bool]) -> bool:
@@ -521,7 +525,7 @@ class Pump:
         dropped = list(messages)
         for message in dropped:
             _log.warning("%s lease lost, outcome dropped: %s", self._where, name(message))
-            self._forget(message.claim, kept=False)  # type: ignore[arg-type]
+            self._forget(_proof(message), kept=False)
         self._tell("lost", dropped, None, 0.0)
         self._turn_is_due.set()
 
@@ -545,11 +549,14 @@ class Pump:
         self._give_back_what_waits()
         held = list(self._in_hand.values())
         started, lease = _now(), self.box.work.lease
-        kept = await self._store.renew(self.box, [message.claim for message in held], lease)
+        claims = [_proof(message) for message in held]
+        kept = await self._store.renew(self.box, claims, lease)
         self._doubtful_from = 0.0
-        for message, still in zip(held, kept, strict=True):
+        for message, claim, still in zip(held, claims, kept, strict=True):
             if still:
                 message.lease.ends = started + lease.total_seconds()  # type: ignore[union-attr]
+            elif _proof(message) is not claim:
+                pass  # it was claimed here again meanwhile
             elif self._in_hand.get(message.id) is message and not self._is_settled(message.id):
                 message.lease.lost = True  # type: ignore[union-attr]
                 _log.warning("%s lease lost while handling %s", self._where, name(message))
@@ -592,6 +599,11 @@ class Pump:
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
+
+
+def _proof(message: Message[Any]) -> Claim:
+    """The claim under which a message is in hand now."""
+    return message.lease.claim  # type: ignore[union-attr]
 
 
 async def _until_all_end(tasks: list[asyncio.Task[None]], helpers: list[asyncio.Task[None]]) -> None:
