@@ -19,7 +19,7 @@ from datetime import timedelta
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from postroom._kernel.clock import Clock, SystemClock
-from postroom._kernel.line import EARLY, claimable_front, is_in_line, with_suspects
+from postroom._kernel.line import EARLY, claimable_front, is_in_line, without_suspects
 from postroom._kernel.message import (
     Claim,
     Draft,
@@ -77,7 +77,7 @@ __all__ = [
     "Waker",
     "claimable_front",
     "is_in_line",
-    "with_suspects",
+    "without_suspects",
 ]
 
 Mark = Literal["processing", "processed", "dead", "skipped"]

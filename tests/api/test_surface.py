@@ -34,7 +34,7 @@ SURFACE = {
         Store QueueStore KeyStore Schema Turner Transactor Transient Directory Waker Features Clock SystemClock
         Box Order Delivery Keeping Draft Format Ask Settlement Held Filter Purge Mark Key
         Receipt ReceiptStatus Message StoredMessage Claim Settled Reaped Sighting Counts State Ending
-        TRANSITIONS EARLY is_in_line claimable_front with_suspects
+        TRANSITIONS EARLY is_in_line claimable_front without_suspects
     """,
     "postroom.sqlalchemy": "tables migrate drop",
     "postroom.testing": "FrozenClock as_async Events assert_enqueued assert_not_enqueued",

@@ -244,7 +244,7 @@ def _value(statement: str, parameter: str, text: str) -> Any:
         "after": 0,
         "sliding": 0,
         "blocking": 0,
-        "suspects": 1,
+        "suspects": True,
         "suspect_from": 2,
         "rows": 10_000,
     }

@@ -887,8 +887,8 @@ class TestConcurrency:
     async def test_never_the_same_message_twice_at_once(
         self, open_room: OpenRoom, clock: FrozenClock, events: Events, renewal: bool
     ) -> None:
-        """Even where the worker itself claims again what its handler holds, since the lease has passed: the handler goes
-        on under the new lease."""
+        """Even where the worker itself claims again what its handler holds, since the lease has passed: the handler
+        goes on under the new lease."""
         room = await open_room(clock, observers=[events])
         for box in (
             room.inbox(concurrency=3, lease_renewal=renewal, poll_interval=timedelta(milliseconds=1)),

@@ -62,12 +62,13 @@ def claimable_front(line: Iterable[M], now: int, limit: int, topics: frozenset[s
     return front
 
 
-def with_suspects(front: list[T], is_suspect: Callable[[T], bool], most: int) -> tuple[list[T], int]:
-    """A front up to the suspect that would be one too many; and how many suspects are in it."""
-    found = 0
+def without_suspects(front: list[T], is_suspect: Callable[[T], bool], *, is_first: bool) -> tuple[list[T], bool]:
+    """Suspects are claimed alone: what a claim may take of a front, and whether that is a suspect.
+
+    `is_first`: nothing else is claimed yet, so it may be a suspect.
+    """
     for index, member in enumerate(front):
         if is_suspect(member):
-            if found == most:
-                return front[:index], found
-            found += 1
-    return front, found
+            alone = index == 0 and is_first
+            return front[: 1 if alone else index], alone
+    return front, False

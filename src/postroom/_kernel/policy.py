@@ -114,8 +114,8 @@ def suspect_from(delivery: Delivery) -> int:
 def is_suspect(box: Box, *, deliveries: int, lost_leases: int) -> bool:
     """Whether a message may be what kills its workers.
 
-    A claim takes at most one such message. So the others that a dying worker had in hand do not reach the limit
-    together with the one that kills it.
+    Such a message is claimed alone. So the others that a dying worker had in hand do not reach the limit together with
+    the one that kills it.
     """
     if not lost_leases:
         return False

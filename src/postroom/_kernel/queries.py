@@ -21,8 +21,8 @@ class Ask(NamedTuple):
     """Only these topics; None is any."""
     in_hand: tuple[int, ...] = ()
     """Ids that the caller still works on: they are not handed out to it again, though their leases may have passed."""
-    suspects: int = 1
-    """How many messages that keep losing their lease may be among those claimed."""
+    suspects: bool = True
+    """Whether a message that keeps losing its lease may be claimed. It is claimed alone."""
 
 
 class Filter(NamedTuple):

@@ -50,7 +50,7 @@ from postroom.spi import (
     SystemClock,
     claimable_front,
     is_in_line,
-    with_suspects,
+    without_suspects,
 )
 
 
@@ -338,14 +338,13 @@ class MemoryVerbs:
         taken: list[Entry] = []
         with self._open(box) as (shelf, now_at, now):
             until = to_microseconds(now_at + ask.lease)
-            suspects, suspected = 0, partial(_is_suspect, box)
+            suspected, alone = partial(_is_suspect, box), False
             for candidate in shelf.candidates(now, ask):
                 if candidate.line is None and _cause_of_death(box, candidate, now) is None:
                     front = [candidate]
                 else:
                     front = self._front(box, shelf, candidate, now_at, ask, ask.limit - len(taken))
-                front, among = with_suspects(front, suspected, ask.suspects - suspects)
-                suspects += among
+                front, alone = without_suspects(front, suspected, is_first=ask.suspects and not taken)
                 if front:
                     # The worker that held the group before has lost all of it, not only what is taken now.
                     self._end_batch(shelf, front[-1])
@@ -358,7 +357,7 @@ class MemoryVerbs:
                 if candidate not in front:
                     self._let_sleep(shelf, candidate, now)
                 taken += front
-                if len(taken) == ask.limit:
+                if alone or len(taken) == ask.limit:
                     break
             return [_message(entry) for entry in taken]
 

@@ -119,8 +119,8 @@ class RedisVerbs:
             claimed += codec.claimed(blob, ask.owner, lease_end)
             if not again:
                 return claimed
-            *skip, suspects = codec.decode(again)
-            ask = ask._replace(suspects=suspects)
+            skip = codec.decode(again)
+            ask = ask._replace(suspects=not claimed)
 
     @verb
     def settle(self, box: Box, settlements: Sequence[Settlement], *, tx: Any = None) -> Program[list[bool]]:
@@ -140,8 +140,7 @@ class RedisVerbs:
         )
         claimed = codec.claimed(blob, ask.owner, lease_end)
         if again:
-            *skip, suspects = codec.decode(again)
-            claimed = yield from self._claim(box, ask._replace(suspects=suspects), skip, claimed)
+            claimed = yield from self._claim(box, ask._replace(suspects=not claimed), codec.decode(again), claimed)
         return outcomes.kept(acks, others), claimed
 
     def _outcomes(self, box: Box, settlements: Sequence[Settlement]) -> Program[codec.Outcomes]:

@@ -8,9 +8,9 @@ in line itself never sleeps.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from postroom._kernel.line import claimable_front, with_suspects
+from postroom._kernel.line import claimable_front, without_suspects
 from postroom._kernel.policy import cause_of_death, is_suspect
 from postroom._kernel.program import Program
 from postroom._stores.sql import rows
@@ -97,6 +97,9 @@ class Picked(NamedTuple):
     """The first that must not be claimed: it is buried, and the look repeated."""
 
 
+R = TypeVar("R", bound=Hint | Member)
+
+
 class Look:
     """One look at hints: pure rules, no statements."""
 
@@ -105,13 +108,14 @@ class Look:
         self._held = dict(held)
         """Groups that give nothing more → the first in their lines."""
         self._room = room
-        self._suspects = ask.suspects
+        self.took_suspect = False
+        """Then nothing else is taken."""
         self._picked = Picked([], {}, [], set(), None)
 
     def pick(self, hints: Sequence[Hint], read: Read) -> Picked:
         unread = set(read.unread)
         for hint in hints:
-            if self._room == 0:
+            if self._room == 0 or self.took_suspect:
                 break
             if hint.group is None:
                 doomed = self._alone(hint)
@@ -132,10 +136,7 @@ class Look:
     def _alone(self, hint: Hint) -> Doomed | None:
         if cause := self._cause(hint):
             return Doomed(hint.id, None, cause)
-        front, suspects = with_suspects([hint], self._is_suspect, self._suspects)
-        self._picked.free.extend(member.id for member in front)
-        self._room -= len(front)
-        self._suspects -= suspects
+        self._picked.free.extend(member.id for member in self._without_suspects([hint]))
         return None
 
     def _in_line(self, hint: Hint, group: str, lines: dict[str, list[Member]]) -> Doomed | None:
@@ -155,13 +156,16 @@ class Look:
         for member in front:
             if cause := self._cause(member):
                 return Doomed(member.id, group, cause)
-        front, suspects = with_suspects(front, self._is_suspect, self._suspects)
-        if front:
+        if front := self._without_suspects(front):
             self._picked.fronts[group] = front
             self._held[group] = front[0].id
-            self._room -= len(front)
-            self._suspects -= suspects
         return None
+
+    def _without_suspects(self, front: list[R]) -> list[R]:
+        is_first = self._ask.suspects and not (self._picked.free or self._picked.fronts)
+        taken, self.took_suspect = without_suspects(front, self._is_suspect, is_first=is_first)
+        self._room -= len(taken)
+        return taken
 
     def _cause(self, row: Hint | Member) -> str | None:
         lost = row.lost_leases
@@ -171,11 +175,6 @@ class Look:
 
     def _is_suspect(self, row: Hint | Member) -> bool:
         return is_suspect(self._box, deliveries=row.deliveries, lost_leases=row.lost_leases)
-
-    @property
-    def suspects(self) -> int:
-        """How many more may be claimed."""
-        return self._suspects
 
 
 class LinePrograms:

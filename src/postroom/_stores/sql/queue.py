@@ -58,11 +58,12 @@ class Taken(NamedTuple):
     messages: list[StoredMessage]
     doomed: list[Doomed]
     """Messages that must not be claimed again: they are buried, and the claim goes on."""
-    suspects: int
-    """How many suspects the rest of the claim may take."""
+    alone: bool
+    """It is a suspect: the claim ends."""
 
     def rest_of(self, ask: Ask) -> Ask:
-        return ask._replace(limit=ask.limit - len(self.messages), suspects=self.suspects)
+        left = 0 if self.alone else ask.limit - len(self.messages)
+        return ask._replace(limit=left, suspects=ask.suspects and not self.messages)
 
 
 class Known(NamedTuple):
@@ -362,18 +363,23 @@ class QueuePrograms:
         statement = "candidates" if topics is None else "candidates_on_topics"
         in_hand = self.engine.array(list(ask.in_hand))
         found = yield Statement(statement, {"box": box.key, "limit": ask.limit, "topics": topics, "in_hand": in_hand})
-        taken: list[Row] = []
+        fit: list[Row] = []
+        suspects: list[Row] = []
         doomed: list[Doomed] = []
-        suspects = ask.suspects
         for row in found:
             deliveries, lost = row[rows.DELIVERIES], row[rows.LOST_LEASES]
             cause = cause_of_death(box, deliveries=deliveries, lost_leases=lost, expires=row[rows.EXPIRES], now=now)
             if cause is not None:
                 doomed.append(Doomed(row[rows.ID], row[rows.LINE], cause))
-            elif not (suspect := is_suspect(box, deliveries=deliveries, lost_leases=lost)) or suspects:
-                suspects -= suspect
-                taken.append(row)
-        return Taken((yield from self._take_rows(ask, taken, now)), doomed, suspects)
+            elif is_suspect(box, deliveries=deliveries, lost_leases=lost):
+                suspects.append(row)
+                if ask.suspects and not fit:
+                    break
+            else:
+                fit.append(row)
+        alone = ask.suspects and bool(suspects) and not fit
+        taken = yield from self._take_rows(ask, suspects[:1] if alone else fit, now)
+        return Taken(taken, doomed, alone)
 
     def _take_rows(self, ask: Ask, found: Sequence[Row], now: Any) -> Program[list[StoredMessage]]:
         """Take rows of the view postroom_work; answers their messages."""
@@ -407,10 +413,12 @@ class QueuePrograms:
             looking = Look(box, ask, now, held, room)
             picked = looking.pick(hints, read)
             if picked.doomed is not None:
-                return Taken(taken, [picked.doomed], ask.suspects)
+                return Taken(taken, [picked.doomed], alone=False)
             messages = yield from self._take_picked(box, ask, picked, now)
             taken += messages
-            ask = ask._replace(suspects=looking.suspects)
+            if looking.took_suspect:
+                return Taken(taken, [], alone=True)
+            ask = ask._replace(suspects=ask.suspects and not taken)
             for message in messages:
                 if message.group is not None:
                     held.setdefault(message.group, message.id)
@@ -418,7 +426,7 @@ class QueuePrograms:
             yield from self.lines.let_sleep(picked.asleep)
             look = max(look, min(2 * look, LONGEST_LOOK))
         self._has_looked(box, sum(message.group is None for message in taken) + len(held))
-        return Taken(taken, [], ask.suspects)
+        return Taken(taken, [], alone=False)
 
     def _first_look(self, box: Box, ask: Ask) -> int:
         """How many hints to look at together, to begin with."""

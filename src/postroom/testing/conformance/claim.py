@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from postroom.spi import Delivery, Draft, State
+from postroom.spi import Ask, Delivery, Draft, Filter, State
 from postroom.testing.conformance.base import (
     ALICE,
     BOB,
@@ -203,3 +203,74 @@ class ClaimConformance(Suite):
             await box.release(await box.take())
         assert await box.claim() == []
         assert await box.state("1") is State.DEAD
+
+    # -- lost leases ---------------------------------------------------------------------------------------------
+
+    @pytest.mark.req("C-09")
+    @pytest.mark.parametrize("reaps", [True, False])
+    async def test_a_message_that_keeps_losing_its_lease_dies_by_default(
+        self, open_box: OpenBox, elapse: Elapse, reaps: bool
+    ) -> None:
+        box = open_box()
+        await box.put(draft("1"))
+        for _ in range(Delivery().max_lost_leases or 0):
+            assert names(await box.claim(owner=BOB)) == ["1"]
+            await elapse(LEASE)
+            if reaps:
+                await box.store.reap(box.box, 10)
+        assert await box.claim() == []
+        message = await box.get("1")
+        assert (message.state, message.last_error) == (State.DEAD, "delivery limit")
+
+    async def test_an_outcome_ends_the_row_of_lost_leases(self, open_box: OpenBox, elapse: Elapse) -> None:
+        box = open_box(delivery=Delivery(max_lost_leases=2))
+        await box.put(draft("1"))
+        for _ in range(4):
+            await box.take()
+            await elapse(LEASE)
+            await box.release(await box.take())
+        assert await box.state("1") is State.WAITING
+
+    async def test_what_comes_back_to_life_has_lost_no_lease(self, open_box: OpenBox, elapse: Elapse) -> None:
+        box = open_box(delivery=Delivery(max_lost_leases=1))
+        await box.put(draft("1"))
+        for _ in range(3):
+            await box.take()
+            await elapse(LEASE)
+            assert await box.claim() == []
+            await box.store.replay(box.box, Filter())
+        assert await box.state("1") is State.WAITING
+
+    @pytest.mark.parametrize("fifo", [False, True])
+    async def test_a_suspect_is_claimed_alone(self, open_box: OpenBox, elapse: Elapse, fifo: bool) -> None:
+        """Among what a worker had in hand each time it died is what kills it, and what does not."""
+        box = open_box(fifo=fifo)
+        await box.put(*(draft(name, group=name) for name in ("1", "2", "3")))
+        for _ in range(2):
+            assert names(await box.claim()) == ["1", "2", "3"]
+            await elapse(LEASE)
+        await box.put(draft("4"), draft("5"))
+        claims = [names(await box.claim(owner=BOB)) for _ in range(5)]
+        assert claims == [["1"], ["2"], ["3"], ["4", "5"], []]
+
+    @pytest.mark.parametrize("fifo", [False, True])
+    async def test_a_caller_does_not_get_what_it_has_in_hand(
+        self, open_box: OpenBox, elapse: Elapse, fifo: bool
+    ) -> None:
+        box = open_box(fifo=fifo)
+        await box.put(draft("1", group="g"), draft("2", group="g"), draft("3"))
+        [first] = await box.claim(1)
+        await elapse(LEASE)
+        request = Ask(ALICE, seconds(LEASE), 10, in_hand=(first.id,))
+        claimed = await box.store.claim(box.box, request)
+        assert names(claimed) == (["3"] if fifo else ["2", "3"])
+        assert await box.ack(first, *claimed) == [True] * (1 + len(claimed))
+
+    async def test_another_worker_does_get_it(self, open_box: OpenBox, elapse: Elapse) -> None:
+        box = open_box()
+        await box.put(draft("1"), draft("2"))
+        first, second = await box.claim()
+        await elapse(LEASE)
+        request = Ask(BOB, seconds(LEASE), 10, in_hand=(second.id + 1000,))
+        assert names(await box.store.claim(box.box, request)) == ["1", "2"]
+        assert await box.ack(first, second) == [False, False]

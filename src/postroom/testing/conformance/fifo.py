@@ -385,6 +385,35 @@ class FifoConformance(Suite):
         await elapse(10)
         assert names(await box.claim()) == ["1"]
 
+    # -- topics --------------------------------------------------------------------------------------------------
+
+    @pytest.mark.req("C-46")
+    @pytest.mark.parametrize("how", ["due", "replayed"])
+    async def test_workers_of_two_topics_cannot_stall_a_group(
+        self, open_box: OpenBox, elapse: Elapse, now: Now, how: str
+    ) -> None:
+        """A message comes to stand ahead of a claimed one of another topic, whose worker then dies."""
+        box = open_box(fifo=True)
+        if how == "due":
+            await box.put(member("1", topic="t", due=await now() + seconds(5)), member("2", topic="u"))
+        else:
+            await box.put(member("1", topic="t"))
+            await box.fail(*await box.claim())
+            await box.put(member("2", topic="u"))
+        assert names(await box.claim(topics={"u"})) == ["2"]
+        await elapse(5)
+        if how == "replayed":
+            await box.store.replay(box.box, Filter())
+        assert await box.claim(owner=BOB, topics={"t"}) == []
+        await elapse(LEASE)
+        order: list[str] = []
+        for topic in "tutu":
+            await box.store.reap(box.box, 10)
+            claimed = await box.claim(owner=BOB, topics={topic})
+            order += names(claimed)
+            await box.ack(*claimed)
+        assert order == ["1", "2"]
+
     # -- leases --------------------------------------------------------------------------------------------------
 
     @pytest.mark.req("C-46", "C-29")

@@ -33,7 +33,8 @@ local function is_held(held, in_hand)
   return false
 end
 
--- The members that one claim may take, while nobody holds the group; or the first of them that must die, and why.
+-- The members that one claim may take, while nobody holds the group; or the first of them that must die, and why. A
+-- suspect is taken alone.
 local function claimable_front(group, most, topics, suspects)
   local ids, records = {}, {}
   for id, progress, time in members(group) do
@@ -45,11 +46,10 @@ local function claimable_front(group, most, topics, suspects)
       end
       local cause = cause_of_death(progress)
       if cause then return nil, id, cause end
-      if is_suspect(progress) then
-        if suspects == 0 then break end
-        suspects = suspects - 1
-      end
+      local alone = is_suspect(progress)
+      if alone and (#ids > 0 or not suspects) then break end
       ids[#ids + 1], records[#records + 1] = id, progress
+      if alone then break end
     end
   end
   return ids, records
@@ -109,7 +109,8 @@ local function claim(ask)
 
     local function take(id, progress)
       local record = claimed_record(progress)
-      if is_suspect(progress) then suspects = suspects - 1 end
+      if is_suspect(progress) then most = count + 1 end -- and nothing else
+      suspects = false
       count = count + 1
       taken[count], records[count] = id, record
       states[filled + 1], states[filled + 2] = id, record
@@ -169,7 +170,7 @@ local function claim(ask)
         local progress = view(progress_of[index])
         local cause = cause_of_death(progress)
         if cause then bury(load(id), cause)
-        elseif suspects == 0 and is_suspect(progress) then pass_by(id)
+        elseif not suspects and is_suspect(progress) then pass_by(id)
         else take(id, progress) end
       end
     end
@@ -194,5 +195,5 @@ local function claim(ask)
   end
   if count < most then claimable = false end -- whatever there was is taken: nobody need be told
   local again = count < most and more and looked >= most_looks
-  return concat(parts), lease_end, again and pack({skip, skip_lapsed, suspects}) or ''
+  return concat(parts), lease_end, again and pack({skip, skip_lapsed}) or ''
 end

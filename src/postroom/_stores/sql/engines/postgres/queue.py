@@ -19,9 +19,9 @@ from postroom.spi import Ask, Box, Claim, Draft, Filter, Key, Settlement, Stored
 
 Row = tuple[Any, ...]
 
-_LAST, _UNTIL, _SUSPECTS, _SETTLED, _DOOMED, _LINES = 11, 12, 17, 21, 22, 23
-"""The first row of what a turn returns: how far it looked, the end of the leases, how many suspects are among what it
-took, what was settled, what is doomed, and the lines that have moved on: none, unless the box had an order before."""
+_LAST, _UNTIL, _ALONE, _SETTLED, _DOOMED, _LINES = 11, 12, 17, 21, 22, 23
+"""The first row of what a turn returns: how far it looked, the end of the leases, whether it took a suspect, what was
+settled, what is doomed, and the lines that have moved on: none, unless the box had an order before."""
 REAPED_AT_ONCE = 10_000
 """Rows that a reap reads with one statement, in search of leases that have passed."""
 
@@ -106,8 +106,9 @@ class PostgresQueue(QueuePrograms):
         since = self._frontier.since(box.key)
         found = yield Statement("turn", self._asked(box, ask, since), alone=True)
         taken = yield from self._receive(box, ask, found, since)
-        if since != BEGINNING and len(taken.messages) < ask.limit and not taken.doomed:
-            rest = yield from self._claim_due(box, taken.rest_of(ask))
+        left = taken.rest_of(ask)
+        if since != BEGINNING and left.limit and not taken.doomed:
+            rest = yield from self._claim_due(box, left)
             return rest._replace(messages=taken.messages + rest.messages)
         return taken
 
@@ -130,15 +131,15 @@ class PostgresQueue(QueuePrograms):
     def _receive(self, box: Box, ask: Ask, found: Sequence[Row], since: Place) -> Program[Taken]:
         """What a claim returned: messages, and what must be buried instead."""
         about, *claimed = found
-        doomed, suspects = about[_DOOMED], ask.suspects - about[_SUSPECTS]
+        doomed, alone = about[_DOOMED], bool(about[_ALONE])
         last = Place(about[_LAST], claimed[-1][0]) if len(claimed) == ask.limit else None
         self._frontier.advance(box.key, since, last)
         messages = rows.claimed(self.engine, claimed, ask.owner, about[_UNTIL])
         if not doomed:
-            return Taken(messages, [], suspects)
+            return Taken(messages, [], alone)
         locked = yield Statement("lock_doomed", {"ids": doomed, **_limits(box)})
         buried = [Doomed(id_, group, EXPIRED if is_old else DELIVERY_LIMIT) for id_, group, is_old in locked]
-        return Taken(messages, buried, suspects)
+        return Taken(messages, buried, alone)
 
     def _first_look(self, box: Box, ask: Ask) -> int:
         """Groups that are hinted at are locked, and others pass by: not many more than the last claim could use."""
@@ -204,9 +205,9 @@ class PostgresQueue(QueuePrograms):
         yield from self.promote(box, lines)
         taken = yield from self._receive(box, ask, found, since)
         yield from self.bury(box, taken.doomed)
-        messages = taken.messages
-        if len(messages) < ask.limit and (since != BEGINNING or taken.doomed or lines):
-            messages += yield from self.claim(box, taken.rest_of(ask))
+        messages, left = taken.messages, taken.rest_of(ask)
+        if left.limit and (since != BEGINNING or taken.doomed or lines):
+            messages += yield from self.claim(box, left)
         return kept, messages
 
     def _complete(self, box: Box, done: Sequence[Indexed]) -> Program[list[int]]:

@@ -226,10 +226,10 @@ SELECT id FROM postroom_queue
 -- What was handled goes, what is due comes: a worker's round is one statement, one commit and one visit. A claim by itself
 -- is a turn with nothing to hand in.
 --
--- `due` is materialised, or the planner might run it again for each row and lock more than was asked for. Of the suspects
--- in it (see is_suspect in the kernel) only the first few are taken. The first row is about all of it: how far the look
--- went, the end of the leases, how many suspects were taken, what was settled, what must not be claimed any more, and the
--- lines that have moved on; it has as many columns as the others.
+-- `due` is materialised, or the planner might run it again for each row and lock more than was asked for. A suspect
+-- (see is_suspect in the kernel) is taken alone, if it comes first. The first row is about all of it: how far the look went,
+-- the end of the leases, whether a suspect was taken, what was settled, what must not be claimed any more, and the lines
+-- that have moved on; it has as many columns as the others.
 WITH given AS MATERIALIZED (
     SELECT :ids::text::bigint[] AS ids, :fences::text::bigint[] AS fences
 ), gone AS (
@@ -257,19 +257,23 @@ WITH given AS MATERIALIZED (
      ORDER BY q.available_at, q.id
      LIMIT :limit
        FOR NO KEY UPDATE SKIP LOCKED
+), alone AS MATERIALIZED (
+    SELECT first.id
+      FROM (SELECT id, suspect FROM due WHERE may ORDER BY available_at, id LIMIT 1) AS first
+     WHERE first.suspect AND :suspects::boolean
 ), taken AS (
     -- In a box without order nobody stands in a line, unless it had an order before.
     UPDATE postroom_queue q
        SET state = 2, owner = :owner, fence = greatest(q.fence, 0) + 1, deliveries = q.deliveries + 1,
            lost_leases = q.lost_leases + (q.state = 2)::integer, lease_until = :now + :lease::interval, stale = 0,
            holds = q.group_id
-     WHERE q.id = ANY (ARRAY (SELECT id FROM due WHERE may AND NOT suspect)
-                    || ARRAY (SELECT id FROM due WHERE may AND suspect ORDER BY available_at, id LIMIT :suspects))
+     WHERE q.id = ANY (CASE WHEN EXISTS (SELECT FROM alone) THEN ARRAY (SELECT id FROM alone)
+                            ELSE ARRAY (SELECT id FROM due WHERE may AND NOT suspect) END)
     RETURNING q.id, q.available_at, q.attempt, q.deliveries, q.last_error, q.fence
 )
 (SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, (SELECT max(available_at) FROM due),
         :now + :lease::interval, NULL, NULL, NULL, NULL,
-        least((SELECT count(*) FROM due WHERE may AND suspect), :suspects)::integer, NULL, NULL, NULL,
+        (SELECT count(*) FROM alone)::integer, NULL, NULL, NULL,
         array(SELECT id FROM gone), array(SELECT id FROM due WHERE NOT may),
         array(SELECT DISTINCT group_id FROM gone WHERE group_id IS NOT NULL))
 UNION ALL
