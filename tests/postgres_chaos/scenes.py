@@ -512,7 +512,7 @@ LATE = ("replay", "revive", "put again 1")
 
 KEEPS_CLAIMS = ("claim", "reap", "put", "renew", "record")
 """These end no claim whose lease was renewed."""
-FREES = ("release", "retry", "dead", "replay", "revive", "reap")
+FREES = ("release", "retry", "dead", "mark", "replay", "revive", "reap")
 """These may let a message wait again that could not be superseded while it was held."""
 
 
