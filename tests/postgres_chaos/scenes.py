@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import secrets
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
@@ -54,11 +55,16 @@ SELECT id FROM postroom_queue WHERE box = $1 AND holds IS DISTINCT FROM CASE WHE
    AND $2::timestamptz IS NOT NULL
 """
 OVERTAKEN = """
-SELECT behind.id, ahead.id FROM postroom_queue behind
+SELECT behind.id, behind.fence, ahead.id FROM postroom_queue behind
   JOIN postroom_queue ahead ON ahead.box = behind.box AND ahead.group_id = behind.group_id AND ahead.id < behind.id
  WHERE behind.box = $1 AND behind.state = 2 AND behind.lease_until > $2
    AND NOT (ahead.fence < 0 AND ahead.available_at > $2)
    AND ahead.owner IS DISTINCT FROM behind.owner
+"""
+UNCOLLAPSED = """
+SELECT older.id FROM postroom_queue older
+  JOIN postroom_queue newer ON newer.box = older.box AND newer.collapse_key = older.collapse_key AND newer.id > older.id
+ WHERE older.box = $1 AND older.state = 1 AND newer.state = 1 AND $2::timestamptz IS NOT NULL
 """
 
 
@@ -72,6 +78,8 @@ class World:
     stage: Stage
     box: Box
     claims: dict[str, Claim] = field(default_factory=dict)
+    head_came_late: bool = False
+    """Whether the first of the line came to it when a later one was already held."""
 
     @property
     def queue(self) -> Any:
@@ -84,12 +92,15 @@ class World:
     async def put(self, *names: str, **options: Any) -> None:
         await self.stage.perform(self.queue.put(self.box, [draft(name, **options) for name in names]))
 
-    async def claim(self, limit: int = 100, *, owner: UUID = ALICE, lease: timedelta = HOUR) -> list[StoredMessage]:
-        found: list[StoredMessage] = await self.stage.perform(self.queue.claim(self.box, Ask(owner, lease, limit)))
+    async def claim(
+        self, limit: int = 100, *, owner: UUID = ALICE, lease: timedelta = HOUR, topic: str | None = None
+    ) -> list[StoredMessage]:
+        ask = Ask(owner, lease, limit, None if topic is None else frozenset({topic}))
+        found: list[StoredMessage] = await self.stage.perform(self.queue.claim(self.box, ask))
         return found
 
-    async def hold(self, limit: int, *, lease: timedelta = HOUR) -> None:
-        for message in await self.claim(limit, lease=lease):
+    async def hold(self, limit: int, *, lease: timedelta = HOUR, topic: str | None = None) -> None:
+        for message in await self.claim(limit, lease=lease, topic=topic):
             assert message.claim is not None
             self.claims[message.message_id] = message.claim
 
@@ -145,7 +156,7 @@ class Template:
         found = await stage.watcher.fetch(self._copy, self._world.box.key, box.key)
         ids = dict(map(tuple, found))
         claims = {name: claim._replace(id=ids[claim.id]) for name, claim in self._world.claims.items()}
-        return World(stage, box, claims)
+        return World(stage, box, claims, self._world.head_came_late)
 
 
 def draft(name: str, **options: Any) -> Draft:
@@ -249,6 +260,81 @@ async def two_topics(world: World) -> None:
     await world.put("3", topic="b")
 
 
+async def due_ahead_of_holder(world: World) -> None:
+    """1 came to the line when it was due, ahead of 2, which a worker of another topic holds."""
+    await world.put("1", topic="a", due=world.stage.clock.now() + MINUTE)
+    await world.put("2", "3", topic="b")
+    await world.hold(1, topic="b")
+    world.stage.clock.advance(2 * MINUTE)
+    world.head_came_late = True
+
+
+async def due_ahead_of_late(world: World) -> None:
+    """The same, and the lease on 2 has passed."""
+    await due_ahead_of_holder(world)
+    world.stage.clock.advance(2 * HOUR)
+
+
+async def asleep_ahead_of_holder(world: World) -> None:
+    """The same as `due_ahead_of_holder`, and a worker of its topic has asked for 1 in vain."""
+    await due_ahead_of_holder(world)
+    assert await world.claim(owner=BOB, topic="a") == []
+
+
+async def asleep_ahead_of_late(world: World) -> None:
+    await asleep_ahead_of_holder(world)
+    world.stage.clock.advance(2 * HOUR)
+
+
+async def replayed_ahead_of_holder(world: World) -> None:
+    """1 was dead when 2 was claimed by a worker of another topic."""
+    await world.put("1", topic="a")
+    await world.hold(1)
+    await world.settle(Settlement.dead(world.claims.pop("1"), error="bad"))
+    await world.put("2", "3", topic="b")
+    await world.hold(1, topic="b")
+    await world.stage.perform(world.queue.replay(world.box, Filter()))
+    world.head_came_late = True
+
+
+async def due_behind_holder(world: World) -> None:
+    """2 is due, and stands behind 1, which a worker of another topic holds."""
+    await world.put("1", topic="a")
+    await world.put("2", topic="b", due=world.stage.clock.now() + MINUTE)
+    await world.hold(1, topic="a")
+    world.stage.clock.advance(2 * MINUTE)
+
+
+async def due_behind_late(world: World) -> None:
+    await due_behind_holder(world)
+    world.stage.clock.advance(2 * HOUR)
+
+
+async def collapsible_retry(world: World) -> None:
+    """1 has a collapse key and waits for its retry; 2 does not know yet that it stands behind."""
+    await world.put("1", collapse_key="price")
+    await world.hold(1)
+    await world.settle(Settlement.retry(world.claims.pop("1"), delay=HOUR))
+    await world.put("2", "3")
+
+
+async def collapsible_behind_retry(world: World) -> None:
+    """1 waits for its retry; 2 has a collapse key and does not know yet that it stands behind."""
+    await world.put("1")
+    await world.hold(1)
+    await world.settle(Settlement.retry(world.claims.pop("1"), delay=HOUR))
+    await world.put("2", collapse_key="price")
+    await world.put("3")
+
+
+async def collapsible_behind_held(world: World) -> None:
+    """1 is held; 2 has a collapse key and does not know yet that it stands behind."""
+    await world.put("1")
+    await world.hold(1)
+    await world.put("2", collapse_key="price")
+    await world.put("3")
+
+
 STATES: dict[str, State_] = {
     state.__name__: state
     for state in (
@@ -268,6 +354,16 @@ STATES: dict[str, State_] = {
         one_dead,
         one_done,
         two_topics,
+        due_ahead_of_holder,
+        due_ahead_of_late,
+        asleep_ahead_of_holder,
+        asleep_ahead_of_late,
+        replayed_ahead_of_holder,
+        due_behind_holder,
+        due_behind_late,
+        collapsible_retry,
+        collapsible_behind_retry,
+        collapsible_behind_held,
     )
 }
 
@@ -297,7 +393,13 @@ def claims_of(world: World, *names: str) -> list[Claim] | None:
 
 
 def _claims() -> None:
-    for name, limit, topics in (("claim one", 1, None), ("claim all", 10, None), ("claim b", 10, frozenset({"b"}))):
+    asks = (
+        ("claim one", 1, None),
+        ("claim all", 10, None),
+        ("claim a", 10, frozenset({"a"})),
+        ("claim b", 10, frozenset({"b"})),
+    )
+    for name, limit, topics in asks:
 
         def make(world: World, limit: int = limit, topics: frozenset[str] | None = topics) -> Any:
             return lambda: world.queue.claim(world.box, Ask(BOB, HOUR, limit, topics))
@@ -408,8 +510,14 @@ LATE = ("replay", "revive", "put again 1")
 """These may let a message stand in line, ahead of whoever was taken meanwhile."""
 
 
-async def complaints(world: World, run: Run) -> list[str]:
-    """What is wrong, in words; nothing if all is well."""
+KEEPS_CLAIMS = ("claim", "reap", "put", "renew", "record")
+"""These end no claim whose lease was renewed."""
+FREES = ("release", "retry", "dead", "mark", "replay", "revive", "reap")
+"""These may let a message wait again that could not be superseded while it was held."""
+
+
+async def complaints(world: World, run: Run, *, topics: Sequence[str | None] = (None,)) -> list[str]:
+    """What is wrong, in words; nothing if all is well. `topics`: of the workers that drain the box, in turn."""
     wrong: list[str] = []
     for actor in run.actors:
         if actor.error is not None:
@@ -425,10 +533,14 @@ async def complaints(world: World, run: Run) -> list[str]:
             f"held and not marked, or marked and not held: {await names_of(world, (row[0] for row in unmarked))}"
         )
     late = any(actor.play.name.startswith(LATE) or actor.play.callers for actor in run.actors)
-    if not late and await world.rows(OVERTAKEN):
+    held_before = {(claim.id, claim.fence) for claim in world.claims.values() if world.head_came_late}
+    if not late and any((row[0], row[1]) not in held_before for row in await world.rows(OVERTAKEN)):
         wrong.append("overtaken")
     wrong += await complaints_about_claims(world, run)
-    wrong += await drain(world)
+    wrong += await complaints_about_renewals(world, run)
+    if not any(actor.play.name.startswith(FREES) for actor in run.actors) and (left := await world.rows(UNCOLLAPSED)):
+        wrong.append(f"not superseded: {await names_of(world, (row[0] for row in left))}")
+    wrong += await drain(world, topics)
     return wrong
 
 
@@ -454,13 +566,35 @@ async def complaints_about_claims(world: World, run: Run) -> list[str]:
     return wrong
 
 
-async def drain(world: World) -> list[str]:
+async def complaints_about_renewals(world: World, run: Run) -> list[str]:
+    """A lease that renew calls kept has a new end, for as long as the claim holds."""
+    wrong: list[str] = []
+    leases = {(id_, owner, fence): until for id_, owner, fence, until in await world.rows(LEASES)}
+    lasts = all(actor.play.name.startswith(KEEPS_CLAIMS) for actor in run.actors)
+    waits = any(actor.play.callers for actor in run.actors)  # a caller's transaction may last longer than a lease
+    for actor in run.actors:
+        if actor.play.name != "renew" or actor.error is not None:
+            continue
+        for (name, claim), kept in zip(world.claims.items(), actor.result, strict=True):
+            until = leases.get((claim.id, claim.owner, claim.fence))
+            if kept and until is None and lasts:
+                wrong.append(f"renew has kept the claim of {name}, which holds no more")
+            if kept and until is not None and until <= claim.until:
+                wrong.append(f"renew has kept the claim of {name}, and its lease still ends at {until}")
+            if not kept and until is not None and until > world.stage.clock.now() and not waits:
+                wrong.append(f"renew has not kept the claim of {name}, which holds until {until}")
+    return wrong
+
+
+async def drain(world: World, topics: Sequence[str | None] = (None,)) -> list[str]:
     """Later, when all leases have passed: everything is handled, in order."""
     world.stage.clock.advance(10 * HOUR)
     order: list[int] = []
-    for _ in range(50):
-        claimed = await world.claim(10, owner=CAROL)
-        if not claimed:
+    in_vain = 0
+    for topic in itertools.islice(itertools.cycle(topics), 50):
+        claimed = await world.claim(10, owner=CAROL, topic=topic)
+        in_vain = 0 if claimed else in_vain + 1
+        if in_vain == 2 * len(topics):
             break
         order += [message.id for message in claimed]
         kept = await world.settle(*[Settlement.done(message.claim) for message in claimed if message.claim])

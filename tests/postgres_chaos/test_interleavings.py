@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import random
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, Literal
 
 import pytest
@@ -71,6 +71,71 @@ waits_for_retry | claim all      | put again 1 due
 waits_for_retry | mark 1 dead    | put new
 one_not_due     | claim all      | put again 1
 one_done        | done 1         | put again 0, new
+held_and_hinted | claim all      | renew
+held_and_hinted | renew          | put again 1 in tx
+held_and_hinted | renew          | reap
+alone_held      | renew          | put again 1
+alone_held      | renew          | put again 1 rolled back
+two_late        | renew          | reap
+two_held        | renew          | claim all
+collapsible_retry        | claim all | put collapse
+collapsible_retry        | claim all | put collapse in tx
+collapsible_retry        | claim b   | put collapse
+collapsible_retry        | mark 2 dead rolled back | put collapse
+collapsible_retry        | mark 1 dead rolled back | put collapse
+collapsible_behind_retry | claim all | put collapse
+collapsible_behind_retry | claim all | put collapse in tx
+collapsible_behind_retry | record 2 rolled back | put collapse
+collapsible_behind_held  | claim all | put collapse
+collapsible_behind_held  | claim all | put collapse in tx
+collapsible_behind_held  | claim all | renew
+collapsible_behind_held  | done 1    | put collapse
+collapsible_behind_held  | turn 1    | put collapse
+collapsible_behind_held  | reap      | put collapse
+"""
+TOPICAL = """
+two_topics               | claim a   | claim b
+two_topics               | claim b   | claim b
+two_topics               | claim b   | reap
+two_topics               | claim b   | mark 1 processed
+due_ahead_of_holder      | claim a   | claim b
+due_ahead_of_holder      | claim a   | claim a
+due_ahead_of_holder      | claim a   | renew
+due_ahead_of_holder      | claim b   | renew
+due_ahead_of_holder      | claim a   | reap
+due_ahead_of_holder      | claim a   | done 2
+due_ahead_of_holder      | claim a   | release 2
+due_ahead_of_holder      | claim a   | retry 2
+due_ahead_of_holder      | claim a   | dead 2
+due_ahead_of_holder      | claim b   | put new
+due_ahead_of_late        | claim a   | claim b
+due_ahead_of_late        | claim a   | renew
+due_ahead_of_late        | claim b   | renew
+due_ahead_of_late        | claim a   | reap
+due_ahead_of_late        | claim b   | reap
+due_ahead_of_late        | claim a   | done 2
+due_ahead_of_late        | claim b   | done 2
+asleep_ahead_of_holder   | claim b   | renew
+asleep_ahead_of_holder   | claim a   | done 2
+asleep_ahead_of_holder   | claim b   | release 2
+asleep_ahead_of_holder   | claim b   | put new
+asleep_ahead_of_late     | claim a   | claim b
+asleep_ahead_of_late     | claim b   | claim b
+asleep_ahead_of_late     | claim a   | reap
+asleep_ahead_of_late     | claim b   | reap
+asleep_ahead_of_late     | claim b   | renew
+asleep_ahead_of_late     | claim b   | done 2
+replayed_ahead_of_holder | claim a   | claim b
+replayed_ahead_of_holder | claim a   | renew
+replayed_ahead_of_holder | claim a   | done 2
+replayed_ahead_of_holder | claim a   | reap
+due_behind_holder        | claim a   | claim b
+due_behind_holder        | claim b   | done 1
+due_behind_holder        | claim b   | renew
+due_behind_late          | claim a   | claim b
+due_behind_late          | claim b   | renew
+due_behind_late          | claim b   | reap
+due_behind_late          | claim b   | done 1
 """
 BLOCKED = """
 one_dead        | replay         | put new
@@ -101,19 +166,21 @@ async def scene() -> AsyncIterator[Stage]:
         yield made
 
 
-async def check(world: World, run: Run) -> None:
-    wrong = await complaints(world, run)
+async def check(world: World, run: Run, topics: Sequence[str | None] = (None,)) -> None:
+    wrong = await complaints(world, run, topics=topics)
     assert not wrong, f"{[actor.play.name for actor in run.actors]} {run}: {'; '.join(wrong)}"
 
 
-async def explore(scene: Stage, state: str, first: str, second: str, **options: Any) -> None:
+async def explore(
+    scene: Stage, state: str, first: str, second: str, *, topics: Sequence[str | None] = (None,), **options: Any
+) -> None:
     template = await Template.of(scene, STATES[state], box_of(secrets.token_hex(8), **options))
     runs = 0
     for schedule in schedules(TURNS):
         world = await template.copy()
         plays = [made for name in (first, second) if (made := PLAYS[name](world)) is not None]
         assert len(plays) == 2, "this state has nothing for that verb"
-        await check(world, await scene.run(plays, schedule))
+        await check(world, await scene.run(plays, schedule), topics)
         runs += 1
     assert runs > 2  # they did meet
 
@@ -121,6 +188,15 @@ async def explore(scene: Stage, state: str, first: str, second: str, **options: 
 @pytest.mark.parametrize(("state", "first", "second"), parsed(PAIRS))
 async def test_every_order_of_two_verbs(scene: Stage, state: str, first: str, second: str) -> None:
     await explore(scene, state, first, second)
+
+
+@pytest.mark.parametrize("topics", [("a", "b"), ("b", "a")], ids=["a first", "b first"])
+@pytest.mark.parametrize(("state", "first", "second"), parsed(TOPICAL))
+async def test_every_order_where_workers_claim_by_topic(
+    scene: Stage, state: str, first: str, second: str, topics: tuple[str, str]
+) -> None:
+    """In the end, workers of one topic each drain the group in turn."""
+    await explore(scene, state, first, second, topics=topics)
 
 
 @pytest.mark.parametrize(("state", "first", "second"), parsed(BLOCKED))

@@ -17,8 +17,6 @@ from tests.scenarios.conftest import OpenRoom
 from tests.scenarios.locks import begun, connected, row_locked
 from tests.scenarios.support import LEASE, ids, on_postgres, owner, put
 
-pytestmark = on_postgres
-
 HOUR = timedelta(hours=1)
 
 
@@ -30,6 +28,7 @@ async def lease_end(message: Message[Any]) -> Any:
 # -- renew -----------------------------------------------------------------------------------------------------------
 
 
+@on_postgres
 @pytest.mark.parametrize("order", ["none", "fifo"])
 async def test_a_renewal_is_not_lost_to_a_lock(still: Postroom, clock: FrozenClock, *, order: Any) -> None:
     inbox = still.inbox(order=order)
@@ -45,6 +44,7 @@ async def test_a_renewal_is_not_lost_to_a_lock(still: Postroom, clock: FrozenClo
     assert "1" not in ids(await inbox.claim(owner(), LEASE, 1))
 
 
+@on_postgres
 async def test_a_renewal_of_several_is_not_lost_to_one_lock(still: Postroom, clock: FrozenClock) -> None:
     inbox = still.inbox(order="fifo")
     worker = owner()
@@ -57,6 +57,7 @@ async def test_a_renewal_of_several_is_not_lost_to_one_lock(still: Postroom, clo
     assert {await lease_end(message) for message in claimed} == {clock.now() + timedelta(seconds=LEASE)}
 
 
+@on_postgres
 @pytest.mark.parametrize("commits", [True, False], ids=["commits", "rolls back"])
 @pytest.mark.parametrize("order", ["none", "fifo"])
 async def test_renew_returns_whether_the_lease_was_renewed(
@@ -90,10 +91,11 @@ class _RollBack(Exception):
 # -- a running handler -----------------------------------------------------------------------------------------------
 
 CLIENTS = 4
-SHORT_LEASE, WORK = 1.0, 2.2
+SHORT_LEASE, WORK = 1.5, 3.0
 """Seconds."""
 
 
+@pytest.mark.parametrize("store", ["asyncpg"])
 async def test_a_running_handler_keeps_its_group(open_room: OpenRoom, events: Events) -> None:
     """Other clients put messages into its group and claim all the time."""
     room = await open_room(observers=[events])
@@ -137,6 +139,7 @@ async def test_a_running_handler_keeps_its_group(open_room: OpenRoom, events: Ev
 # -- collapse --------------------------------------------------------------------------------------------------------
 
 
+@on_postgres
 @pytest.mark.parametrize("in_transaction", [False, True], ids=["alone", "in tx"])
 @pytest.mark.parametrize("order", ["none", "fifo"])
 async def test_collapse_supersedes_a_message_that_another_client_has_locked(
@@ -164,6 +167,7 @@ async def test_collapse_supersedes_a_message_that_another_client_has_locked(
     assert ids(await inbox.claim(worker, LEASE)) == ["2"]
 
 
+@on_postgres
 async def test_collapse_supersedes_while_other_clients_claim(open_room: OpenRoom) -> None:
     rooms = [await open_room() for _ in range(CLIENTS)]
     inboxes = [room.inbox(order="fifo") for room in rooms]
