@@ -581,7 +581,7 @@ async def complaints_about_renewals(world: World, run: Run) -> list[str]:
                 wrong.append(f"renew has kept the claim of {name}, which holds no more")
             if kept and until is not None and until <= claim.until:
                 wrong.append(f"renew has kept the claim of {name}, and its lease still ends at {until}")
-            if not kept and until is not None and until > world.stage.clock.now() and not waits:
+            if kept is False and until is not None and until > world.stage.clock.now() and not waits:
                 wrong.append(f"renew has not kept the claim of {name}, which holds until {until}")
     return wrong
 

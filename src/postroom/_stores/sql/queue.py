@@ -413,7 +413,7 @@ class QueuePrograms:
             looking = Look(box, ask, now, held, room)
             picked = looking.pick(hints, read)
             if picked.doomed is not None:
-                return Taken(taken, [picked.doomed], alone=False)
+                return Taken(taken, (yield from self._to_bury(box, picked.doomed)), alone=False)
             messages = yield from self._take_picked(box, ask, picked, now)
             taken += messages
             if looking.took_suspect:
@@ -427,6 +427,11 @@ class QueuePrograms:
             look = max(look, min(2 * look, LONGEST_LOOK))
         self._has_looked(box, sum(message.group is None for message in taken) + len(held))
         return Taken(taken, [], alone=False)
+
+    def _to_bury(self, box: Box, doomed: Doomed) -> Program[list[Doomed]]:
+        """What was found in a line and must not be claimed again, if that is still so."""
+        yield from ()
+        return [doomed]
 
     def _first_look(self, box: Box, ask: Ask) -> int:
         """How many hints to look at together, to begin with."""

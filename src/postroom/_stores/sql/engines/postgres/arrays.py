@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-NULL, YES, NO = "NULL", "t", "f"
+NULL = "NULL"
 
 
 def array_text(values: Iterable[int | str]) -> str:
-    """Of numbers, or of the constants above."""
+    """Of numbers and NULL."""
     return "{" + ",".join(map(str, values)) + "}"
 
 

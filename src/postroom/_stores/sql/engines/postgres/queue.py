@@ -9,7 +9,7 @@ from typing import Any
 from postroom._kernel.policy import DELIVERY_LIMIT, EXPIRED, suspect_from
 from postroom._kernel.program import Program
 from postroom._stores.sql import rows
-from postroom._stores.sql.engines.postgres.arrays import NO, NULL, YES, array_text, text_array
+from postroom._stores.sql.engines.postgres.arrays import NULL, array_text, text_array
 from postroom._stores.sql.engines.postgres.frontier import BEGINNING, Frontier, Place
 from postroom._stores.sql.engines.postgres.wakeups import Wakeups
 from postroom._stores.sql.lines import MOST_HINTS, Doomed, Picked
@@ -137,9 +137,14 @@ class PostgresQueue(QueuePrograms):
         messages = rows.claimed(self.engine, claimed, ask.owner, about[_UNTIL])
         if not doomed:
             return Taken(messages, [], alone)
-        locked = yield Statement("lock_doomed", {"ids": doomed, **_limits(box)})
-        buried = [Doomed(id_, group, EXPIRED if is_old else DELIVERY_LIMIT) for id_, group, is_old in locked]
-        return Taken(messages, buried, alone)
+        return Taken(messages, (yield from self._lock_doomed(box, doomed)), alone)
+
+    def _lock_doomed(self, box: Box, ids: Sequence[int]) -> Program[list[Doomed]]:
+        locked = yield Statement("lock_doomed", {"ids": ids, **_limits(box)})
+        return [Doomed(id_, group, EXPIRED if is_old else DELIVERY_LIMIT) for id_, group, is_old in locked]
+
+    def _to_bury(self, box: Box, doomed: Doomed) -> Program[list[Doomed]]:
+        return (yield from self._lock_doomed(box, [doomed.id]))
 
     def _first_look(self, box: Box, ask: Ask) -> int:
         """Groups that are hinted at are locked, and others pass by: not many more than the last claim could use."""
@@ -151,20 +156,19 @@ class PostgresQueue(QueuePrograms):
             self._spread[box.key] = useful
 
     def _take_picked(self, box: Box, ask: Ask, picked: Picked, now: Any) -> Program[list[StoredMessage]]:
-        wanted: list[tuple[int, int | str, str]] = [(id_, NULL, NO) for id_ in picked.free]
+        wanted: list[tuple[int, int | str]] = [(id_, NULL) for id_ in picked.free]
         for front in picked.fronts.values():
-            was_held = YES if front[0].was_held else NO
-            wanted += [(member.id, nth, was_held) for nth, member in enumerate(front, 1)]
+            wanted += [(member.id, nth) for nth, member in enumerate(front, 1)]
         if not wanted:
             return []
         until = now + ask.lease
         # In the order of ids, each with its place in the answer.
-        ids, nths, held, places = zip(*sorted((*each, place) for place, each in enumerate(wanted)), strict=True)
+        ids, nths, places = zip(*sorted((*each, place) for place, each in enumerate(wanted)), strict=True)
         taken = {
             "box": box.key,
             "ids": array_text(ids),
             "nths": array_text(nths),
-            "held": array_text(held),
+            "held": [group for group, front in picked.fronts.items() if front[0].was_held],
             "places": array_text(places),
             "owner": ask.owner,
             "until": until,

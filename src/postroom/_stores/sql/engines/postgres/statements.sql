@@ -285,9 +285,10 @@ UNION ALL
  ORDER BY t.available_at, t.id)
 
 -- name: lock_doomed
--- What a claim has left behind, if it is still so. A bare time would make another index seem to fit.
+-- What a claim has left behind, if it is still so: a lease may have been renewed. A bare time would make another index seem
+-- to fit.
 SELECT id, group_id, coalesce(expires <= :now, false) FROM postroom_queue
- WHERE id = ANY (:ids::bigint[]) AND coalesce(available_at, 'infinity') <= :now AND (state = 1 OR lease_until <= :now)
+ WHERE id = ANY (:ids::bigint[]) AND coalesce(available_at, '-infinity') <= :now AND (state = 1 OR lease_until <= :now)
    AND (expires <= :now OR deliveries >= :most::integer OR lost_leases + (state = 2)::integer >= :most_lost::integer)
  ORDER BY id
    FOR UPDATE SKIP LOCKED
@@ -342,18 +343,30 @@ SELECT g.group_id, holder.id, coalesce(l.id, 0), coalesce(l.state, 0)::integer, 
  LIMIT :limit
 
 -- name: take
--- The fronts that were read, and who stands in no line. Since the groups were locked nobody else can have come to hold
--- them; but who is in them may have been settled, renewed or put again, or is locked for that. So a line is taken only up to
--- the first member that is locked or has changed: nothing is overtaken. `nth` is a member's place in its front; where those
--- before it were not all locked, its number among the locked ones is another.
+-- The fronts that were read, and what stands in no line. Since the groups were locked, no other claim can have taken from
+-- them; but their members may have been settled, renewed or put again, or are locked for that. So a line is taken only up
+-- to the first member that is locked or has changed: nothing is overtaken. `nth` is a member's place in its front; where
+-- those before it were not all locked, its number among the locked ones is another. Of groups in which leases have passed
+-- (`held`), all those leases are locked first: if one was renewed since the group was read, the group is left alone.
 WITH given AS MATERIALIZED (
-    SELECT :ids::text::bigint[] AS ids, :nths::text::integer[] AS nths, :held::text::boolean[] AS held,
-           :places::text::integer[] AS places
+    SELECT :ids::text::bigint[] AS ids, :nths::text::integer[] AS nths, :places::text::integer[] AS places
+), claimed AS MATERIALIZED (
+    SELECT g.group_id, b.id
+      FROM unnest(:held::text[]) AS g (group_id)
+      CROSS JOIN LATERAL (
+            SELECT b.id FROM postroom_queue b WHERE b.box = :box AND b.holds = g.group_id OFFSET 0) b
+), passed AS MATERIALIZED (
+    SELECT q.id FROM postroom_queue q
+     WHERE q.id = ANY (ARRAY (SELECT id FROM claimed)) AND q.state = 2 AND q.lease_until <= :now
+       FOR NO KEY UPDATE OF q SKIP LOCKED
+), renewed AS MATERIALIZED (
+    SELECT group_id FROM claimed WHERE id NOT IN (SELECT id FROM passed)
 ), locked AS MATERIALIZED (
     SELECT q.id, q.group_id, ((SELECT nths FROM given))[width_bucket(q.id, (SELECT ids FROM given))] AS nth
       FROM postroom_queue q
      WHERE q.id = ANY ((SELECT ids FROM given)::bigint[])
        AND (q.available_at IS NULL OR q.available_at <= :now) AND (q.state = 1 OR q.lease_until <= :now)
+       AND coalesce(q.group_id, '') <> ALL (ARRAY (SELECT group_id FROM renewed))
        FOR NO KEY UPDATE OF q SKIP LOCKED
 ), judged AS MATERIALIZED (
     SELECT l.id, l.nth, row_number() OVER (PARTITION BY l.group_id, l.nth IS NULL ORDER BY l.nth) AS number
@@ -367,15 +380,11 @@ WITH given AS MATERIALIZED (
     RETURNING q.id, q.attempt, q.deliveries, q.last_error, q.fence, q.group_id,
               width_bucket(q.id, (SELECT ids FROM given)) AS n
 ), ended AS (
-    -- Who held a group before has lost all of it, not only what is taken now.
+    -- The worker that held a group before has lost all of it, not only what is taken now.
     UPDATE postroom_queue q SET state = 1, owner = NULL, lease_until = NULL, available_at = NULL, holds = NULL
      WHERE q.state = 2 AND q.id = ANY (ARRAY (
-            SELECT behind.id
-              FROM (SELECT group_id, max(id) AS last FROM taken
-                     WHERE ((SELECT held FROM given))[n] GROUP BY group_id) t
-              CROSS JOIN LATERAL (
-                    SELECT b.id FROM postroom_queue b
-                     WHERE b.box = :box AND b.holds = t.group_id AND b.id > t.last OFFSET 0) behind))
+            SELECT c.id FROM claimed c
+             WHERE c.id > (SELECT max(t.id) FROM taken t WHERE t.group_id = c.group_id)))
 )
 SELECT m.id, m.source, m.message_id, m.topic, m.payload, m.format, m.headers, m.correlation_id, m.group_id,
        m.collapse_key, m.hash, m.due, m.expires, m.received_at, m.first_seen, m.last_seen, m.revision,
