@@ -195,7 +195,7 @@ class Postroom(RoomVerbs, Async):
 
         A room that runs starts those of boxes which have got their handlers since.
         """
-        if not self.is_running or any(len(face.handlers) and face.box.key not in self.health() for face in self.boxes):
+        if self._supervisor.has_more_to_start(self.boxes):
             await self._check_schema()
             await self._supervisor.start(self.boxes)
 

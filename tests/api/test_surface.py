@@ -26,7 +26,7 @@ SURFACE = {
         Cleaning Cleaned BoxHealth
         Event Observer
         PostroomError AmbiguousMessageId ArgumentTypeError ArgumentValueError ExtraMissing FeatureMissing HandlerExists
-        MessageNotFound NotReplicated RoomClosed SchemaError SchemaMissing SchemaOutdated SchemaTooNew
+        MessageNotFound NotReplicated PoolForked RoomClosed SchemaError SchemaMissing SchemaOutdated SchemaTooNew
         TransactionRefused Undecodable
     """,
     "postroom.sync": "Postroom Inbox Outbox",
@@ -187,6 +187,7 @@ def test_every_error_is_a_postroom_error() -> None:
         (postroom.TransactionRefused, ValueError),
         (postroom.ExtraMissing, ImportError),
         (postroom.NotReplicated, TimeoutError),
+        (postroom.PoolForked, RuntimeError),
         (postroom.RoomClosed, RuntimeError),
         (postroom.HandlerExists, ValueError),
         (postroom.Undecodable, ValueError),

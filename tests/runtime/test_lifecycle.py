@@ -221,9 +221,9 @@ class TestOneBox:
         one.handler("t")(always())
         two.handler("t")(always())
         await one.start()
-        worker = room._supervisor._running["inbox:one"]
+        worker = room._supervisor._crews.get().running["inbox:one"]
         await room.start()
-        assert room._supervisor._running["inbox:one"] is worker
+        assert room._supervisor._crews.get().running["inbox:one"] is worker
         await room.stop()
         assert tasks() == before
 
