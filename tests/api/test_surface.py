@@ -172,7 +172,7 @@ def test_the_version_is_that_of_the_distribution() -> None:
 def test_every_error_is_a_postroom_error() -> None:
     errors = [getattr(postroom, name) for name in postroom.__all__]
     found = [error for error in errors if isinstance(error, type) and issubclass(error, Exception)]
-    assert len(found) == 16
+    assert len(found) == 17
     assert [error for error in found if not issubclass(error, postroom.PostroomError)] == []
 
 

@@ -497,6 +497,14 @@ class TestHealth:
         await room.close()
         assert not await room.is_ready()
 
+    async def test_to_be_ready_costs_the_same_however_much_there_is(self, room: Postroom, events: Events) -> None:
+        """No page is read, which may cost more the more there is: one id is looked up, which no message has."""
+        room.inbox().handler("t")(always())
+        await room.start()
+        assert await room.is_ready()
+        assert [event.given.ids for event in events.of("find")] == [(0,), (0,)]
+        assert [event.result for event in events.of("find")] == [[], []]
+
 
 class TestDrain:
     async def test_until_nothing_is_ready(self, still: Postroom, clock: FrozenClock) -> None:

@@ -41,6 +41,8 @@ Row = tuple[Any, ...]
 Indexed = tuple[int, Claim]
 """A claim, with the index at which its answer goes."""
 _UNKNOWN = datetime.max.replace(tzinfo=UTC)
+LOOKS = 10_000
+"""Messages of all boxes among which a page is looked for, before all of its box is read."""
 
 
 class Arrived(NamedTuple):
@@ -624,8 +626,12 @@ class QueuePrograms:
             "blocking": int(which.blocking),
             **{state.value: int(which.states is None or state in which.states) for state in State},
         }
-        only_dead = which.states == frozenset({State.DEAD})
-        found = yield Statement("find_dead" if only_dead else "find", parameters)
+        if which.states == frozenset({State.DEAD}):
+            found = yield Statement("find_dead", parameters)
+        else:
+            found = yield Statement("find", parameters | {"looks": LOOKS})
+            if len(found) < which.limit:
+                found = yield Statement("find_far", parameters)
         return [rows.message_of(self.engine, row) for row in found]
 
     def _look_up(self, box: Box, which: Filter) -> Program[list[Row]]:
