@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
+from postroom._kernel.limits import LONGEST
 from postroom.errors import ArgumentTypeError, ArgumentValueError
 
 _MAX_EXPONENT = 64  # 2 ** 64 seconds is past any cap; larger powers only cost time
@@ -16,7 +17,7 @@ _MAX_EXPONENT = 64  # 2 ** 64 seconds is past any cap; larger powers only cost t
 class Backoff:
     """Attempt number (from 1) to delay. Build one with the named constructors.
 
-    The default is `min(2 ** attempt, 60)` seconds, exactly.
+    The default is `min(2 ** attempt, 60)` seconds, exactly. No delay is longer than a hundred years.
     """
 
     curve: Callable[[int], float]
@@ -46,12 +47,12 @@ class Backoff:
         seconds = self.curve(attempt)
         if self.jitter:
             seconds *= 1 - self.jitter * random.random()  # noqa: S311 - spreads load, guards nothing
-        return timedelta(seconds=max(seconds, 0.0))
+        return timedelta(seconds=min(max(seconds, 0.0), LONGEST.total_seconds()))
 
 
 def _check_positive(**values: float) -> None:
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ArgumentTypeError(f"{name} must be a number of seconds, not {type(value).__name__}")
-        if value <= 0:
+        if not value > 0:  # NaN is not
             raise ArgumentValueError(f"{name} must be above 0, not {value!r}")

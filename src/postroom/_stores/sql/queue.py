@@ -487,8 +487,8 @@ class QueuePrograms:
     def _give_back(self, box: Box, given: Sequence[Indexed], settlements: Sequence[Settlement]) -> Program[list[int]]:
         """Retry, release or dead; answers the indexes of those that were settled."""
         now = yield from self.moment()
-        # Id → the index of its outcome, and its row. All of them before anything changes: a claim that does not hold must
-        # not come between those that do.
+        # Id → the index of its outcome, and its row. All of them before anything changes: a claim that does not hold
+        # must not come between those that do.
         held: dict[int, tuple[int, Row]] = {}
         for owner, batch in batches_of_one_owner(given):
             for row in (yield Statement("hold", self._proof(box, owner, batch))):
