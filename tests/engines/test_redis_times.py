@@ -16,7 +16,8 @@ from tests.redis import new_prefix, open_at, server
 def test_a_time_after_2255(field: str) -> None:
     store: Any = open_at(server(), "sync", prefix=new_prefix())
     box = Box("inbox", "box")
-    late = Draft("s", "1", "t", **{field: datetime(2300, 1, 1, tzinfo=UTC)})
+    times: dict[str, Any] = {field: datetime(2300, 1, 1, tzinfo=UTC)}
+    late = Draft("s", "1", "t", **times)
     with pytest.raises(ArgumentValueError, match="Redis keeps no time after 2255"):
         store.put(box, [late])
     assert sum(store.counts(box).values()) == 0
