@@ -20,6 +20,7 @@ from postroom._kernel.decide import describe
 from postroom._kernel.observer import Event, Observer, hears
 from postroom._kernel.policy import Box
 from postroom._kernel.program import Async, Program, Sync, call, verb
+from postroom._kernel.queries import Filter
 from postroom._kernel.retry import StorageRetry
 from postroom._kernel.states import BoxKind
 from postroom._runtime.janitor import Cleaned, Cleaning, Janitor
@@ -30,6 +31,9 @@ from postroom.errors import ArgumentValueError, FeatureMissing, SchemaError
 from postroom.spi import Features, Schema
 
 _log = logging.getLogger("postroom")
+
+NOTHING = Filter(ids=(0,), limit=1)
+"""No message has this id. To look for it shows whether the store works, and costs the same however much it holds."""
 
 H = TypeVar("H", bound=Callable[[], Any])
 
@@ -195,7 +199,7 @@ class Postroom(RoomVerbs, Async):
 
         A room that runs starts those of boxes which have got their handlers since.
         """
-        if not self.is_running or any(len(face.handlers) and face.box.key not in self.health() for face in self.boxes):
+        if self._supervisor.has_more_to_start(self.boxes):
             await self._check_schema()
             await self._supervisor.start(self.boxes)
 
@@ -203,7 +207,7 @@ class Postroom(RoomVerbs, Async):
         """A worker on tables that do not fit would fail for ever: better to say so at once."""
         for face in [face for face in self.boxes if len(face.handlers)][:1]:
             try:
-                await face.find(limit=1)
+                await self.store.find(face.box, NOTHING)
             except Exception as error:
                 if isinstance(error, SchemaError) or not self.store.passes(error):
                     raise  # a wrong password, say: to wait would not help
@@ -253,7 +257,7 @@ class Postroom(RoomVerbs, Async):
         """Whether the store answers, the schema fits and every started worker runs."""
         try:
             for face in self.boxes[:1] or [self.inbox()]:
-                await face.find(limit=1)
+                await self.store.find(face.box, NOTHING)
         except Exception:  # noqa: BLE001 - whatever it is, the room is not ready
             return False
         return all(box.running and box.last_error is None for box in self.health().values())

@@ -11,6 +11,7 @@
     ├── HandlerExists              also a ValueError: a topic has one handler per box
     ├── Undecodable                also a ValueError: a payload is not what its handler takes
     ├── NotReplicated              also a TimeoutError: too few replicas have a write, which stands all the same
+    ├── PoolForked                 also a RuntimeError: a pool of the user was used before a fork
     ├── RoomClosed                 also a RuntimeError
     └── SchemaError
         ├── SchemaMissing          the tables are not there
@@ -73,6 +74,10 @@ class Undecodable(PostroomError, ValueError):
 
 class NotReplicated(PostroomError, TimeoutError):
     """Fewer replicas than `wait_replicas` have acknowledged a write in time. It stands on the master all the same."""
+
+
+class PoolForked(PostroomError, RuntimeError):
+    """The pool of this room was used before a fork, so its connections are those of the parent."""
 
 
 class RoomClosed(PostroomError, RuntimeError):

@@ -26,7 +26,7 @@ SURFACE = {
         Cleaning Cleaned BoxHealth
         Event Observer
         PostroomError AmbiguousMessageId ArgumentTypeError ArgumentValueError ExtraMissing FeatureMissing HandlerExists
-        MessageNotFound NotReplicated RoomClosed SchemaError SchemaMissing SchemaOutdated SchemaTooNew
+        MessageNotFound NotReplicated PoolForked RoomClosed SchemaError SchemaMissing SchemaOutdated SchemaTooNew
         TransactionRefused Undecodable
     """,
     "postroom.sync": "Postroom Inbox Outbox",
@@ -172,7 +172,7 @@ def test_the_version_is_that_of_the_distribution() -> None:
 def test_every_error_is_a_postroom_error() -> None:
     errors = [getattr(postroom, name) for name in postroom.__all__]
     found = [error for error in errors if isinstance(error, type) and issubclass(error, Exception)]
-    assert len(found) == 16
+    assert len(found) == 17
     assert [error for error in found if not issubclass(error, postroom.PostroomError)] == []
 
 
@@ -187,6 +187,7 @@ def test_every_error_is_a_postroom_error() -> None:
         (postroom.TransactionRefused, ValueError),
         (postroom.ExtraMissing, ImportError),
         (postroom.NotReplicated, TimeoutError),
+        (postroom.PoolForked, RuntimeError),
         (postroom.RoomClosed, RuntimeError),
         (postroom.HandlerExists, ValueError),
         (postroom.Undecodable, ValueError),

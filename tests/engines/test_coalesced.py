@@ -27,7 +27,7 @@ class CountingRoom(Postroom):
     def __init__(self, url: str) -> None:
         super().__init__(url, deploy_schema=True)
         self._transactions = 0
-        coalescer = self.store.store._coalescer
+        coalescer = self.store.store._coalescers.get()
         put = coalescer._put
 
         async def counted(*args: object) -> object:

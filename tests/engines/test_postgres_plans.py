@@ -40,6 +40,7 @@ HOT = {
     "known": ["postroom_message_key", "postroom_queue_pkey"],
     "rivals": ["postroom_queue_collapse"],
     "offer": ["postroom_queue_pkey"],
+    "find": ["postroom_message_pkey", "postroom_queue_pkey", "postroom_ledger_pkey"],
     "find_dead": ["postroom_queue_dead"],
     "purge_done": ["postroom_ledger_completed", "postroom_message_pkey"],
     "purge_dead": ["postroom_queue_dead"],
@@ -170,6 +171,13 @@ def test_a_claim_reads_only_what_it_takes_and_tells_no_index(connection: psycopg
     assert written == (50, 25)
 
 
+def test_a_page_reads_only_what_it_shows(connection: psycopg.Connection[Any]) -> None:
+    plan = _plan(connection, "find", analyze=True)
+    rows = [int(count) for count in re.findall(r"Scan using postroom_\w+ on postroom_\w+.*?rows=(\d+)", plan)]
+    assert rows
+    assert max(rows) <= 50, plan
+
+
 def test_what_is_not_due_yet_costs_a_claim_nothing(connection: psycopg.Connection[Any]) -> None:
     connection.execute("BEGIN")
     connection.execute(
@@ -229,6 +237,8 @@ def _value(statement: str, parameter: str, text: str) -> Any:
         return [1, 2, 3]
     if kind == "text[]":
         return None if parameter == "topics" else ["g1", "g2", "g3"]
+    if kind == "text" and statement == "find":
+        return None
     known: dict[str, Any] = {
         "box": "inbox:inbox",
         "limit": 50,
@@ -242,6 +252,8 @@ def _value(statement: str, parameter: str, text: str) -> Any:
         "before": 10,
         "id": 1,
         "after": 0,
+        "looks": 10_000,
+        **dict.fromkeys(("seen", "waiting", "claimed", "done", "dead"), 1),
         "sliding": 0,
         "blocking": 0,
         "suspects": True,

@@ -145,6 +145,18 @@ async def test_errors_never_show_the_payload(room: Any) -> None:
     assert "4111" not in repr(message)
 
 
+@pytest.mark.parametrize("field", ["due", "expires", "received_at"])
+async def test_a_time_that_not_every_store_can_keep_is_refused_by_all(room: Any, field: str) -> None:
+    last = datetime(2254, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
+    await settled(room.outbox().enqueue("t", "p", **{field: last}))
+    [message] = await settled(room.outbox().find())
+    assert getattr(message, field) == last
+    for late in (datetime(2255, 1, 1, tzinfo=UTC), datetime.max.replace(tzinfo=UTC)):
+        with pytest.raises(ArgumentValueError, match=f"{field} must lie before the year 2255"):
+            await settled(room.outbox().enqueue("t", "p", **{field: late}))
+    assert await stored(room) == 1
+
+
 @pytest.mark.req("C-47", "IBX-API-11")
 @pytest.mark.parametrize("field", ["due", "expires", "received_at"])
 async def test_moments(room: Any, field: str) -> None:

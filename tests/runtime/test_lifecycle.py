@@ -221,9 +221,9 @@ class TestOneBox:
         one.handler("t")(always())
         two.handler("t")(always())
         await one.start()
-        worker = room._supervisor._running["inbox:one"]
+        worker = room._supervisor._crews.get().running["inbox:one"]
         await room.start()
-        assert room._supervisor._running["inbox:one"] is worker
+        assert room._supervisor._crews.get().running["inbox:one"] is worker
         await room.stop()
         assert tasks() == before
 
@@ -496,6 +496,14 @@ class TestHealth:
         assert await room.is_ready()
         await room.close()
         assert not await room.is_ready()
+
+    async def test_to_be_ready_costs_the_same_however_much_there_is(self, room: Postroom, events: Events) -> None:
+        """No page is read, which may cost more the more there is: one id is looked up, which no message has."""
+        room.inbox().handler("t")(always())
+        await room.start()
+        assert await room.is_ready()
+        assert [event.given.ids for event in events.of("find")] == [(0,), (0,)]
+        assert [event.result for event in events.of("find")] == [[], []]
 
 
 class TestDrain:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
-from postroom import Backoff, Claim, Outcome, OwnerToken
+from postroom import ArgumentTypeError, ArgumentValueError, Backoff, Claim, Outcome, OwnerToken
 from postroom._kernel.decide import decide
 from postroom._kernel.policy import Delivery
 from postroom._kernel.settlement import Settlement
@@ -74,3 +75,25 @@ class TestBackoff:
     def test_bad_values_are_refused(self, make: object) -> None:
         with pytest.raises(ValueError, match="must be"):
             make()  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("delay", [timedelta.max, timedelta(days=36_601), timedelta(seconds=-1)])
+def test_a_delay_that_no_store_can_keep_is_refused_where_it_is_said(delay: timedelta) -> None:
+    with pytest.raises(ArgumentValueError, match="not longer than a hundred years"):
+        Outcome.RETRY.after(delay)
+
+
+def test_a_delay_is_a_timedelta() -> None:
+    seconds: Any = 5
+    with pytest.raises(ArgumentTypeError, match="must be a timedelta, not int"):
+        Outcome.FAILED.after(seconds)
+
+
+@pytest.mark.parametrize("seconds", [1e300, float("inf"), 1e12])
+def test_a_backoff_waits_a_hundred_years_at_most(seconds: float) -> None:
+    assert Backoff(lambda _attempt: seconds).delay(1) == timedelta(days=36_600)
+
+
+def test_a_backoff_is_a_number() -> None:
+    with pytest.raises(ArgumentValueError, match="seconds must be above 0"):
+        Backoff.constant(float("nan"))

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlencode
 
 from postroom._connect import StoreOptions
+from postroom._kernel.local import Borrowed
 from postroom._stores.sql.statements import DEFAULT_PREFIX
 from postroom.errors import ArgumentTypeError, ArgumentValueError, ExtraMissing
 
@@ -253,4 +254,6 @@ def _theirs(pool: Any, colour: str) -> tuple[Callable[[], Any], bool]:
         )
     if client.get_encoder().decode_responses:
         raise ArgumentValueError("this client decodes responses to text: make it with decode_responses=False")
-    return lambda: client, isinstance(client, kit.RedisCluster)
+    # A client for sync code sees a fork by itself, and connects anew.
+    make: Callable[[], Any] = Borrowed(client).get if colour == "async" else lambda: client
+    return make, isinstance(client, kit.RedisCluster)

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 from uuid import UUID
 
+from postroom._kernel.limits import LATEST, LONGEST
 from postroom.errors import ArgumentTypeError, ArgumentValueError
 
 MAX_TEXT = 255
@@ -92,7 +93,7 @@ def duration(name: str, value: Any, *, zero: bool = False) -> timedelta:
         raise _wrong_type(name, value, "a timedelta")
     if value < timedelta() or (not zero and not value):
         raise ArgumentValueError(f"{name} must be {'0 or more' if zero else 'above 0'}, not {value}")
-    if value.total_seconds() > 100 * MAX_SECONDS:
+    if value > LONGEST:
         raise ArgumentValueError(f"{name} must not be longer than a hundred years")
     return value
 
@@ -107,9 +108,12 @@ def moment(name: str, value: Any) -> datetime:
     if value.utcoffset() is None:
         raise ArgumentValueError(f"{name} has no time zone: use an aware datetime, such as datetime.now(UTC)")
     try:
-        return value.astimezone(UTC)
+        utc = value.astimezone(UTC)
     except OverflowError:
         raise ArgumentValueError(f"{name} lies outside of what a datetime in UTC can say") from None
+    if utc >= LATEST:
+        raise ArgumentValueError(f"{name} must lie before the year {LATEST.year}, not in {utc.year}")
+    return utc
 
 
 def digest(value: Any) -> bytes | None:

@@ -9,12 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
+from postroom._kernel.limits import LONGEST
 from postroom.errors import ArgumentTypeError, ArgumentValueError
 
 _log = logging.getLogger("postroom")
 
-LONGEST_DELAY = timedelta(days=365)
-"""What is longer is cut: no store can count to infinity."""
 _MAX_EXPONENT = 64  # 2 ** 64 seconds is past any cap; larger powers only cost time
 
 
@@ -22,7 +21,7 @@ _MAX_EXPONENT = 64  # 2 ** 64 seconds is past any cap; larger powers only cost t
 class Backoff:
     """Attempt number (from 1) to delay. Build one with the named constructors.
 
-    The default is `min(2 ** attempt, 60)` seconds, exactly.
+    The default is `min(2 ** attempt, 60)` seconds, exactly. No delay is longer than a hundred years.
     """
 
     curve: Callable[[int], float]
@@ -49,7 +48,7 @@ class Backoff:
             raise ArgumentValueError(f"jitter must be between 0 and 1, not {self.jitter!r}")
 
     def delay(self, attempt: int) -> timedelta:
-        """The delay before the next attempt: from 0 to a year, whatever the curve returns.
+        """The delay before the next attempt: from 0 to a hundred years, whatever the curve returns.
 
         A curve may be any function. Where it raises, or returns no number, the default curve is used: the outcome of a
         message must be stored all the same.
@@ -64,7 +63,7 @@ class Backoff:
             seconds = _default_curve(attempt)
         if self.jitter:
             seconds *= 1 - self.jitter * random.random()  # noqa: S311 - spreads load, guards nothing
-        return timedelta(seconds=min(max(seconds, 0.0), LONGEST_DELAY.total_seconds()))
+        return timedelta(seconds=min(max(seconds, 0.0), LONGEST.total_seconds()))
 
 
 def _default_curve(attempt: int) -> float:
@@ -75,5 +74,5 @@ def _check_positive(**values: float) -> None:
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ArgumentTypeError(f"{name} must be a number of seconds, not {type(value).__name__}")
-        if value <= 0:
+        if not value > 0:  # NaN is not
             raise ArgumentValueError(f"{name} must be above 0, not {value!r}")

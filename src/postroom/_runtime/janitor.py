@@ -10,6 +10,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, NamedTuple
 
+from postroom._kernel.local import PerLoop
 from postroom._kernel.states import State
 from postroom._runtime.service import Service
 
@@ -45,7 +46,7 @@ class Janitor:
 
     def __init__(self, cleaning: Cleaning) -> None:
         self._cleaning = cleaning
-        self._services: dict[str, Service] = {}
+        self._services: PerLoop[dict[str, Service]] = PerLoop(dict)
 
     def start(self, boxes: Iterable[Any], store_name: str) -> None:
         if not self._cleaning.automatic:
@@ -55,7 +56,7 @@ class Janitor:
             self._add(f"{where} reap", box.reap, self._cleaning.reap_interval)
             for state in _purged_states(box):
                 self._add(f"{where} purge {state}", partial(self._purge, box, state), self._cleaning.interval)
-        for service in self._services.values():
+        for service in self._services.get().values():
             service.start()
 
     def _add(self, name: str, duty: Callable[[], Awaitable[Any]], interval: timedelta) -> None:
@@ -68,7 +69,7 @@ class Janitor:
                 took = time.monotonic() - began
 
         delay = self._cleaning.restart_delay.total_seconds()
-        self._services.setdefault(name, Service(name, forever, restart_delay=delay))
+        self._services.get().setdefault(name, Service(name, forever, restart_delay=delay))
 
     async def _purge(self, box: Any, state: State) -> int:
         keeping = box.box.keeping
@@ -82,8 +83,8 @@ class Janitor:
         return Cleaned(sum(reaped), purged[State.DONE], purged.get(State.DEAD, 0))
 
     async def stop(self) -> None:
-        await asyncio.gather(*(service.cancel() for service in self._services.values()))
-        self._services = {}
+        services = self._services.pop() or {}
+        await asyncio.gather(*(service.cancel() for service in services.values()))
 
 
 def _purged_states(box: Any) -> list[State]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
+from postroom._kernel.local import PerLoop
 from postroom._kernel.observer import Event
 from postroom._runtime.janitor import Janitor
 from postroom._runtime.pump import Pump
@@ -40,8 +41,22 @@ class _Running(NamedTuple):
     service: Service
 
 
+class _Crew:
+    """What a room runs in one event loop."""
+
+    def __init__(self, listener: Service) -> None:
+        self.running: dict[str, _Running] = {}
+        self.listener = listener
+        self.change = asyncio.Lock()
+        self.is_started = False
+
+
 class Supervisor:
-    """One per room. Starting what runs, and stopping what does not, is safe and does nothing."""
+    """One per room. Starting what runs, and stopping what does not, is safe and does nothing.
+
+    Workers belong to the event loop that they were started in. Each loop has its own: what an earlier loop has left
+    behind cannot be stopped any more, and need not be.
+    """
 
     def __init__(
         self, store: Any, janitor: Janitor, *, shutdown_timeout: timedelta, cleans_alone: bool = False
@@ -52,33 +67,39 @@ class Supervisor:
         """Seconds that a stop waits for handlers."""
         self.cleans_alone = cleans_alone
         """Whether the janitor works in a room without handlers too."""
-        self._running: dict[str, _Running] = {}
-        self._ears = Service(
-            f"store={store.name} listener", self._listen, restart_delay=DEAF_SECONDS, passes=store.passes
-        )
-        self._change = asyncio.Lock()
-        self._started = False
+        self._crews = PerLoop(self._make_crew)
         self.on_start: list[Hook] = []
         self.on_stop: list[Hook] = []
 
+    def _make_crew(self) -> _Crew:
+        name = f"store={self._store.name} listener"
+        return _Crew(Service(name, self._listen, restart_delay=DEAF_SECONDS, passes=self._store.passes))
+
     @property
     def is_running(self) -> bool:
-        return self._started
+        """In whatever event loop of this process."""
+        return any(crew.is_started for crew in self._crews.everywhere())
+
+    def has_more_to_start(self, boxes: Iterable[Any]) -> bool:
+        """Whether `start` would start anything in this event loop."""
+        crew = self._crews.get()
+        return not crew.is_started or any(len(box.handlers) and box.box.key not in crew.running for box in boxes)
 
     async def start(self, boxes: Iterable[Any]) -> None:
         """Hooks in their order, then a pump for every box that has handlers. A failing hook undoes the start."""
-        async with self._change:
-            if not self._started:
+        crew = self._crews.get()
+        async with crew.change:
+            if not crew.is_started:
                 await self._start_hooks()
             boxes = list(boxes)
             working = [box for box in boxes if len(box.handlers)]
             for box in working:
-                self._start_pump(box)
+                self._start_pump(crew, box)
             if working and self._store.features.notify:
-                self._ears.start()
+                crew.listener.start()
             if working or self.cleans_alone:
                 self._janitor.start(boxes, self._store.name)
-            self._started = True
+            crew.is_started = True
 
     async def _start_hooks(self) -> None:
         begun = 0
@@ -90,35 +111,38 @@ class Supervisor:
             await self._stop_hooks(begun)
             raise
 
-    def _start_pump(self, box: Any) -> None:
-        if box.box.key in self._running:
+    def _start_pump(self, crew: _Crew, box: Any) -> None:
+        if box.box.key in crew.running:
             return
         pump = Pump(self._store, box.box, box.handlers, topics=box.claimed_topics)
         service = Service(f"store={self._store.name} box={box.box.key} pump", pump.run, restart_delay=1.0)
-        self._running[box.box.key] = _Running(pump, service)
+        crew.running[box.box.key] = _Running(pump, service)
         service.start()
 
     async def start_box(self, box: Any) -> None:
-        async with self._change:
+        crew = self._crews.get()
+        async with crew.change:
             if len(box.handlers):
-                self._start_pump(box)
+                self._start_pump(crew, box)
 
     async def stop_box(self, key: str) -> None:
-        async with self._change:
-            await self._stop_pumps([key])
+        crew = self._crews.get()
+        async with crew.change:
+            await self._stop_pumps(crew, [key])
 
     async def stop(self) -> None:
         """Pumps, gracefully; then the janitor; then hooks, in reverse. Errors of hooks are logged."""
-        async with self._change:
-            await self._stop_pumps(list(self._running))
-            await self._ears.cancel()
+        crew = self._crews.get()
+        async with crew.change:
+            await self._stop_pumps(crew, list(crew.running))
+            await crew.listener.cancel()
             await self._janitor.stop()
-            if self._started:
-                self._started = False
+            if crew.is_started:
+                crew.is_started = False
                 await self._stop_hooks(len(self.on_start))
 
-    async def _stop_pumps(self, keys: list[str]) -> None:
-        stopping = [self._running.pop(key) for key in keys if key in self._running]
+    async def _stop_pumps(self, crew: _Crew, keys: list[str]) -> None:
+        stopping = [crew.running.pop(key) for key in keys if key in crew.running]
         for pump, _ in stopping:
             pump.stop()
         await asyncio.gather(*(self._end(pump, service) for pump, service in stopping))
@@ -145,7 +169,7 @@ class Supervisor:
 
     def wake(self, event: Event) -> None:
         """An observer: what this process puts, its pumps need not wait for."""
-        running = self._running.get(event.box.key)
+        running = self._crews.get().running.get(event.box.key)
         if running is None or event.error is not None:
             return
         running.pump.wake()
@@ -156,19 +180,22 @@ class Supervisor:
 
     async def _listen(self) -> None:
         """What other processes have put, the pumps need not wait for either."""
+        running = self._crews.get().running
         while True:
             keys = await self._store.wait()
-            for key, (pump, _) in self._running.items():
+            for key, (pump, _) in running.items():
                 if not keys or key in keys:
                     pump.wake()
 
     def runs(self, key: str) -> bool:
-        return key in self._running and self._running[key].service.is_running
+        """In whatever event loop of this process."""
+        return any(key in crew.running and crew.running[key].service.is_running for crew in self._crews.everywhere())
 
     def health(self) -> dict[str, BoxHealth]:
         return {
             key: BoxHealth(service.is_running, pump.in_hand, pump.handled, pump.last_error)
-            for key, (pump, service) in self._running.items()
+            for crew in self._crews.everywhere()
+            for key, (pump, service) in crew.running.items()
         }
 
     async def drain(self, boxes: Iterable[Any]) -> int:

@@ -41,7 +41,7 @@ class _Waiting(NamedTuple):
 
 
 class Coalescer:
-    """Wraps a store's own put."""
+    """Wraps a store's own put, in one event loop."""
 
     def __init__(
         self, put: Put, is_transient: Judge, *, hurried: Put | None = None, is_locked: Judge = lambda _error: False
@@ -60,8 +60,6 @@ class Coalescer:
 
     async def put(self, box: Box, drafts: Sequence[Draft]) -> list[Receipt]:
         loop = asyncio.get_running_loop()
-        if self._flusher is not None and self._flusher.get_loop() is not loop:
-            return await self._put(box, drafts)  # another loop's flusher cannot be waited for
         waiting = _Waiting(box, drafts, sum(len(draft.payload) for draft in drafts), loop.create_future())
         self._waiting.append(waiting)
         self._start(loop)

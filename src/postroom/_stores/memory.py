@@ -606,11 +606,9 @@ class MemoryVerbs:
             return [_message(entry) for entry in self._matching(shelf, which)]
 
     def _matching(self, shelf: Shelf, which: Filter) -> list[Entry]:
-        fitting = (
-            entry
-            for entry in shelf.entries.values()
-            if which.fits(_message(entry)) and (not which.blocking or _blocks(entry))
-        )
+        named = None if which.ids is None else sorted(shelf.entries.keys() & set(which.ids))
+        among = shelf.entries.values() if named is None else map(shelf.entries.__getitem__, named)
+        fitting = (entry for entry in among if which.fits(_message(entry)) and (not which.blocking or _blocks(entry)))
         return list(itertools.islice(fitting, which.limit))
 
     @instant

@@ -11,6 +11,7 @@ import msgspec
 
 from postroom._kernel.clock import from_microseconds, to_microseconds
 from postroom._kernel.policy import suspect_from
+from postroom.errors import ArgumentValueError
 from postroom.spi import (
     Ask,
     Box,
@@ -43,16 +44,22 @@ def microseconds(duration: timedelta) -> int:
 
 
 LAST = 2**53 - 1
-"""The last moment that Lua's numbers can tell from the next: in the year 2255. What is later is then."""
+"""The last moment that Lua's numbers can tell from the next: in the year 2255, after all that boxes take."""
 
 
 def _moment(value: datetime | None) -> int | None:
-    return None if value is None else min(to_microseconds(value), LAST)
+    if value is None:
+        return None
+    moment = to_microseconds(value)
+    if moment > LAST:
+        raise ArgumentValueError(f"Redis keeps no time after {from_microseconds(LAST):%Y-%m-%d}: {value:%Y-%m-%d}")
+    return moment
 
 
 def _end(value: datetime | None) -> int | None:
     """When something expires: 0 would be never."""
-    return None if value is None else max(1, min(to_microseconds(value), LAST))
+    moment = _moment(value)
+    return None if moment is None else max(1, moment)
 
 
 def _time(value: int | None) -> datetime | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from typing import Any
 
@@ -22,13 +23,9 @@ class Listener:
     Most channels are heard on one connection; a sharded channel only on a connection to the node that has its box.
     """
 
-    def __init__(self) -> None:
-        self._wanted: set[str] = set()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._begin()
-
-    def _begin(self) -> None:
-        """Anew, for another event loop: what belongs to the one before is of no use."""
+    def __init__(self, wanted: AbstractSet[str]) -> None:
+        """`wanted`: the channels, which may become more; then `look_again`."""
+        self._wanted = wanted
         self._subscribed: set[str] = set()
         self._readers: dict[Any, tuple[Any, asyncio.Task[None]]] = {}
         """Node (or nothing) → its subscription, and who reads it."""
@@ -36,16 +33,12 @@ class Listener:
         self._news = asyncio.Event()
         self._is_lost = False
 
-    def want(self, channel: str) -> None:
-        self._wanted.add(channel)
-        if channel not in self._subscribed:
+    def look_again(self) -> None:
+        if self._wanted - self._subscribed:
             self._news.set()
 
     async def wait(self, client: Any, *, sharded: bool) -> frozenset[str]:
         """The keys of boxes that may have work; after a new beginning, all of them: `EVERYTHING`."""
-        if self._loop is not asyncio.get_running_loop():
-            self._begin()
-            self._loop = asyncio.get_running_loop()
         while True:
             if self._is_lost:
                 await self.close()
@@ -95,8 +88,6 @@ class Listener:
             self._news.set()
 
     async def close(self) -> None:
-        if self._loop is not asyncio.get_running_loop():
-            self._begin()
         readers, self._readers = self._readers, {}
         for pubsub, task in readers.values():
             task.cancel()

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 from postroom._kernel.clock import Clock, to_microseconds
+from postroom._kernel.local import PerLoop
 from postroom._kernel.program import Async, Program, Sync, call, verb
 from postroom._stores.coalesced import Coalescer
 from postroom._stores.redis import codec
@@ -307,11 +308,11 @@ class RedisStore(RedisVerbs, Async):
 
     def __init__(self, wire: Any, **options: Any) -> None:
         super().__init__(wire, **options)
-        self._coalescer = Coalescer(self._put, self._is_everybodys)
+        self._coalescers = PerLoop(lambda: Coalescer(self._put, self._is_everybodys))
 
     @verb
     def put(self, box: Box, drafts: Sequence[Draft], *, tx: Any = None) -> Program[list[Receipt]]:
-        return (yield call(self._coalescer.put, box, drafts))
+        return (yield call(self._coalescers.get().put, box, drafts))
 
     def _is_everybodys(self, error: BaseException) -> bool:
         """Whether an error is the server's trouble, and that of all whose puts went together."""

@@ -8,12 +8,13 @@ import re
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from redis import exceptions
 from redis.asyncio.client import PubSub
 from redis.asyncio.cluster import PipelineCommand
 
+from postroom._kernel.local import PerLoop, PerProcess
 from postroom._kernel.program import Async, Program, Sync, call, verb
 from postroom._stores.redis.durability import Durability
 from postroom._stores.redis.listener import Listener
@@ -53,6 +54,16 @@ class Replication:
     timeout: int = 1000
 
 
+class _Opened(NamedTuple):
+    """A client, in the process and the event loop that it belongs to."""
+
+    client: Any
+    gate: Any
+    """So many commands at once."""
+    asking: Any
+    """One at a time asks what the server is."""
+
+
 class WireVerbs:
     """What both colours share."""
 
@@ -60,6 +71,8 @@ class WireVerbs:
     """Whether wake-ups go by sharded channels. Known once it is ready."""
     is_ready = False
     _semaphore: Callable[[int], Any]
+    _local: type[PerProcess[Any]]
+    """Where a client belongs to."""
 
     def __init__(
         self,
@@ -85,31 +98,22 @@ class WireVerbs:
         self._durability = durability or Durability(name)
         self._behind = False
         """Whether replicas did not keep up when this was last asked."""
-        self._made: Any = None
-        self._gate: Any = None
-        self._asking: Any = None
-        self._place: Any = None
-        self._making = threading.Lock()
+        self._everywhere: PerProcess[_Opened] = self._local(self._open)
         self._closed = False
 
-    def _client(self) -> Any:
+    def _open(self) -> _Opened:
+        return _Opened(self._make(), self._semaphore(self._most), self._semaphore(1))
+
+    def _opened(self) -> _Opened:
         if self._closed:
             raise RoomClosed
-        with self._making:
-            if self._made is None or self._place != self._where():
-                self._made, self._place = self._make(), self._where()
-                self._gate, self._asking = self._semaphore(self._most), self._semaphore(1)
-            return self._made
-
-    def _where(self) -> Any:
-        return "here"
+        return self._everywhere.get()
 
     @verb
     def ready(self) -> Program[None]:
         """Before the first script: what the server is, and whether it keeps what it is given."""
-        client = self._client()
+        client, _, one_at_a_time = self._opened()
         everywhere = {"target_nodes": "primaries"} if self._cluster else {}
-        one_at_a_time = self._asking
         yield call(one_at_a_time.acquire)
         try:
             if not self.is_ready:
@@ -134,8 +138,7 @@ class WireVerbs:
         return (yield from self._send(command, (), "need not"))
 
     def _send(self, command: Sequence[Any], keys: Sequence[bytes], wait: Wait) -> Program[Any]:
-        client = self._client()
-        gate = self._gate
+        client, gate, _ = self._opened()
         yield call(gate.acquire)
         try:
             if wait == "need not" or not self._replication.replicas:
@@ -201,16 +204,14 @@ class Wire(WireVerbs, Async):
     """For async code."""
 
     _semaphore = asyncio.Semaphore
+    _local = PerLoop
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._listener = Listener()
+        self._wanted: set[str] = set()
+        self._listeners = PerLoop(lambda: Listener(self._wanted))
         # A cluster's wake-ups are sharded, which redis-py before 8 cannot hear.
         self.hears = not self._cluster or hasattr(PubSub, "ssubscribe")
-
-    def _where(self) -> Any:
-        """A client belongs to its event loop."""
-        return None if self._theirs else asyncio.get_running_loop()
 
     def _on_node(self, client: Any, key: bytes, *commands: Sequence[Any]) -> Program[list[Any]]:
         pipeline = [PipelineCommand(place, *command) for place, command in enumerate(commands)]
@@ -219,21 +220,23 @@ class Wire(WireVerbs, Async):
 
     def want(self, channel: str) -> None:
         """Wake-ups of this channel are wanted."""
-        self._listener.want(channel)
+        self._wanted.add(channel)
+        self._listeners.get().look_again()
 
     async def wait(self) -> frozenset[str]:
         """As `Waker` says."""
         if not self.is_ready:
             await self.ready()
-        client = self._client()
-        return await self._listener.wait(client, sharded=self.sharded)
+        client = self._opened().client
+        return await self._listeners.get().wait(client, sharded=self.sharded)
 
     async def close(self) -> None:
         self._closed = True
-        await self._listener.close()
-        made, self._made = self._made, None
-        if made is not None and not self._theirs and self._place is self._where():
-            for client in (made, *_sentinels(made)):
+        listener, opened = self._listeners.pop(), self._everywhere.pop()
+        if listener is not None:
+            await listener.close()
+        if opened is not None and not self._theirs:
+            for client in (opened.client, *_sentinels(opened.client)):
                 await client.aclose()
 
 
@@ -242,6 +245,7 @@ class SyncWire(WireVerbs, Sync):
 
     hears = False
     _semaphore = threading.Semaphore
+    _local = PerProcess
 
     def _on_node(self, client: Any, key: bytes, *commands: Sequence[Any]) -> Program[list[Any]]:
         yield from ()
@@ -256,7 +260,7 @@ class SyncWire(WireVerbs, Sync):
 
     def close(self) -> None:
         self._closed = True
-        made, self._made = self._made, None
-        if made is not None and not self._theirs:
-            for client in (made, *_sentinels(made)):
+        opened = self._everywhere.pop()
+        if opened is not None and not self._theirs:
+            for client in (opened.client, *_sentinels(opened.client)):
                 client.close()

@@ -124,6 +124,23 @@ UPDATE postroom_queue
 UPDATE postroom_message SET expires = NULL WHERE id = :id
 
 -- name: find
+-- Among the next messages of all boxes, in their order: a page is mostly there, however large the box is. A bare box
+-- would make an index seem to fit by which all of it is read.
+SELECT e.*
+  FROM postroom_entry e
+ WHERE e.box || '' = :box AND e.id > :after
+   AND e.id < (SELECT min(m.id) FROM postroom_message m WHERE m.id > :after) + :looks
+   AND (:topic IS NULL OR e.topic = :topic)
+   AND (:source IS NULL OR e.source = :source)
+   AND (:group_id IS NULL OR e.group_id = :group_id)
+   AND (:correlation_id IS NULL OR e.correlation_id = :correlation_id)
+   AND (:seen = 1 OR e.state <> 0) AND (:waiting = 1 OR e.state <> 1) AND (:claimed = 1 OR e.state <> 2)
+   AND (:done = 1 OR e.state <> 3) AND (:dead = 1 OR e.state <> 4)
+ ORDER BY e.id
+ LIMIT :limit
+
+-- name: find_far
+-- In all of the box.
 SELECT e.*
   FROM postroom_entry e
  WHERE e.box = :box AND e.id > :after

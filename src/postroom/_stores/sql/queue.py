@@ -41,6 +41,8 @@ Row = tuple[Any, ...]
 Indexed = tuple[int, Claim]
 """A claim, with the index at which its answer goes."""
 _UNKNOWN = datetime.max.replace(tzinfo=UTC)
+LOOKS = 10_000
+"""Messages of all boxes among which a page is looked for, before all of its box is read."""
 
 
 class Arrived(NamedTuple):
@@ -529,27 +531,29 @@ class QueuePrograms:
 
     def _give_back(self, box: Box, given: Sequence[Indexed], settlements: Sequence[Settlement]) -> Program[list[int]]:
         """Retry, release or dead; answers the indexes of those that were settled."""
-        settled: list[int] = []
         now = yield from self.moment()
-        for owner, held in batches_of_one_owner(given):
-            found = yield Statement("hold", self._proof(box, owner, held))
-            groups = {id_: group for id_, _, group, _ in found if group is not None}
-            # From the first of each group on, the batch has ended.
-            firsts = {group: id_ for id_, group in sorted(groups.items(), reverse=True)}
-            yield Many("end_batch", ("box", "group_id", "id"), [(box.key, *item) for item in sorted(firsts.items())])
-            waiting: list[Row] = []
-            doomed: list[Doomed] = []
-            for id_, attempt, group, _ in found:
-                settlement = settlements[held[id_][0]]
-                if settlement.verdict == "dead":
-                    doomed.append(Doomed(id_, group, settlement.error or "", counts=settlement.counts))
-                else:
-                    waiting.append((id_, *self._waits(box, settlement, attempt, group, now)))
-            yield Many("wait", ("id", "attempt", "at", "error"), waiting)
-            yield from self.bury(box, doomed)
-            yield from self.promote(box, firsts)
-            settled += [held[row[0]][0] for row in found]
-        return settled
+        # Id → the index of its outcome, and its row. All of them before anything changes: a claim that does not hold
+        # must not come between those that do.
+        held: dict[int, tuple[int, Row]] = {}
+        for owner, batch in batches_of_one_owner(given):
+            for row in (yield Statement("hold", self._proof(box, owner, batch))):
+                held.setdefault(row[0], (batch[row[0]][0], row))
+        groups = {id_: row[2] for id_, (_, row) in held.items() if row[2] is not None}
+        # From the first of each group on, the batch has ended.
+        firsts = {group: id_ for id_, group in sorted(groups.items(), reverse=True)}
+        yield Many("end_batch", ("box", "group_id", "id"), [(box.key, *item) for item in sorted(firsts.items())])
+        waiting: list[Row] = []
+        doomed: list[Doomed] = []
+        for id_, (index, (_, attempt, group, _)) in sorted(held.items()):
+            settlement = settlements[index]
+            if settlement.verdict == "dead":
+                doomed.append(Doomed(id_, group, settlement.error or "", counts=settlement.counts))
+            else:
+                waiting.append((id_, *self._waits(box, settlement, attempt, group, now)))
+        yield Many("wait", ("id", "attempt", "at", "error"), waiting)
+        yield from self.bury(box, doomed)
+        yield from self.promote(box, firsts)
+        return [index for index, _ in held.values()]
 
     def _waits(
         self, box: Box, settlement: Settlement, attempt: int, group: str | None, now: Any
@@ -669,8 +673,12 @@ class QueuePrograms:
             "blocking": int(which.blocking),
             **{state.value: int(which.states is None or state in which.states) for state in State},
         }
-        only_dead = which.states == frozenset({State.DEAD})
-        found = yield Statement("find_dead" if only_dead else "find", parameters)
+        if which.states == frozenset({State.DEAD}):
+            found = yield Statement("find_dead", parameters)
+        else:
+            found = yield Statement("find", parameters | {"looks": LOOKS})
+            if len(found) < which.limit:
+                found = yield Statement("find_far", parameters)
         return [rows.message_of(self.engine, row) for row in found]
 
     def _look_up(self, box: Box, which: Filter) -> Program[list[Row]]:

@@ -7,6 +7,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
 
+from postroom._kernel.local import PerLoop
 from postroom._kernel.program import Async, Program, Sync, call, verb
 from postroom._stores.coalesced import LOCK_PATIENCE, Coalescer
 from postroom._stores.sql.drivers.base import Driver
@@ -182,12 +183,14 @@ class SqlStore(SqlVerbs, Async):
     def __init__(self, driver: Driver, *, deploy_schema: bool = False, durable: bool = True) -> None:
         super().__init__(driver, deploy_schema=deploy_schema, durable=durable)
         hurried = partial(self._put, patience=LOCK_PATIENCE) if self.features.concurrent else None
-        self._coalescer = Coalescer(self._put, driver.is_transient, hurried=hurried, is_locked=driver.is_locked)
+        self._coalescers = PerLoop(
+            lambda: Coalescer(self._put, driver.is_transient, hurried=hurried, is_locked=driver.is_locked)
+        )
 
     @verb
     def put(self, box: Box, drafts: Sequence[Draft], *, tx: Any = None) -> Program[list[Receipt]]:
         self._driver.check_not_inside(tx)
-        step = call(self._coalescer.put, box, drafts) if tx is None else call(self._put, box, drafts, tx=tx)
+        step = call(self._coalescers.get().put, box, drafts) if tx is None else call(self._put, box, drafts, tx=tx)
         return (yield step)
 
     async def wait(self) -> frozenset[str]:

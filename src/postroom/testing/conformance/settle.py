@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -313,6 +314,61 @@ class ProofConformance(Suite):
         else:
             assert await box.ack(old, new) == [False, True]
         assert await box.state("1") is State.DONE
+
+    @pytest.mark.req("C-26")
+    @each_verdict
+    async def test_a_stale_claim_of_the_same_message_changes_nothing(
+        self, open_box: OpenBox, elapse: Elapse, verdict: Callable[[Claim | Held], Settlement]
+    ) -> None:
+        """Whatever it says, and whether it stands before or behind the claim that holds."""
+        box = open_box()
+        await box.put(*(draft(str(n)) for n in range(2 * len(VERDICTS))))
+        stale = [claim_of(message) for message in await box.claim()]
+        await elapse(LEASE + 1)
+        fresh = {claim.id: claim for claim in map(claim_of, await box.claim())}
+        for number, (claim, late) in enumerate(zip(stale, [*VERDICTS.values()] * 2, strict=True)):
+            pair = [late(claim), verdict(fresh[claim.id])]
+            if number < len(VERDICTS):
+                assert await box.settle(*pair) == [False, True]
+            else:
+                assert await box.settle(*reversed(pair)) == [True, False]
+        results = {(message.state, message.attempt, message.last_error) for message in await box.find()}
+        assert len(results) == 1, "it depends on what the stale claim said"
+
+    @pytest.mark.parametrize("first", VERDICTS)
+    @pytest.mark.parametrize("second", VERDICTS)
+    async def test_of_two_outcomes_for_one_claim_the_first_counts_that_is_no_success(
+        self, open_box: OpenBox, first: str, second: str
+    ) -> None:
+        """A message that was done and also failed has failed: to do it again is safer than to lose it."""
+        box = open_box()
+        await box.put(draft("1"), draft("2"))
+        one, other = [claim_of(message) for message in await box.claim()]
+        counts = second if first == "ack" else first
+        is_first = counts == first
+        assert await box.settle(VERDICTS[first](one), VERDICTS[second](one)) == [is_first, not is_first]
+        assert await box.settle(VERDICTS[counts](other)) == [True]
+        both = [await box.get("1"), await box.get("2")]
+        results = {(message.state, message.ending, message.attempt, message.last_error) for message in both}
+        assert len(results) == 1
+
+    @pytest.mark.req("C-26")
+    @each_verdict
+    async def test_a_stale_claim_does_not_break_up_a_batch(
+        self, open_box: OpenBox, elapse: Elapse, verdict: Callable[[Claim | Held], Settlement]
+    ) -> None:
+        """A batch that is given back is given back whole, wherever a stale claim of one of them stands in the list."""
+        box = open_box(fifo=True)
+        for nth in range(3):
+            await box.put(*(draft(f"{nth}-{n}", group=str(nth)) for n in range(3)))
+            stale = [claim_of(message) for message in await box.claim(3)]
+            await elapse(LEASE + 1)
+            for order in itertools.permutations(range(4)):
+                fresh = [claim_of(message) for message in await box.claim(3)]
+                given = [verdict(stale[nth]), *map(Settlement.release, fresh)]
+                kept = await box.settle(*(given[place] for place in order))
+                assert kept == [place != 0 for place in order], order
+            assert all(await box.ack(*await box.claim(3)))
 
     @pytest.mark.req("C-26", "IBX-045", "OBX-024")
     @pytest.mark.parametrize("good_first", [True, False])

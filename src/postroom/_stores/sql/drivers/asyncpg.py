@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
+from postroom._kernel.local import Borrowed, PerLoop
 from postroom._stores.sql.drivers.pools import HEARTBEAT, LASTING, Lease, PoolSettings
 from postroom.errors import ExtraMissing
 
@@ -87,21 +88,23 @@ class AsyncpgPool:
 
     def __init__(self, settings: PoolSettings, pool: Any = None) -> None:
         self._settings = settings
-        self._theirs = pool
-        self._pool: Any = pool
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._theirs = None if pool is None else Borrowed(pool)
+        self._pools: PerLoop[Any] = PerLoop(self._make)
 
     async def acquire(self) -> Lease:
         if self._theirs is None:
-            await self._open()
-        connection = await self._pool.acquire()
-        return Lease(connection, connection)
+            pool = self._pools.get()
+            await pool  # opens it once, whoever comes first
+        else:
+            pool = self._theirs.get()
+        connection = await pool.acquire()
+        return Lease(connection, connection, pool=pool)
 
     async def release(self, lease: Lease, *, broken: bool = False) -> None:
         if broken:
             with suppress(import_asyncpg().InterfaceError):  # one that has ended has left the pool by itself
                 lease.connection.terminate()
-        await self._pool.release(lease.connection)
+        await lease.pool.release(lease.connection)
 
     async def begin(self, lease: Lease) -> None:
         # Not by hand: then a handler could not nest its own.
@@ -115,13 +118,6 @@ class AsyncpgPool:
 
     async def rollback(self, lease: Lease) -> None:
         await lease.transaction.rollback()
-
-    async def _open(self) -> None:
-        """A pool of this event loop: the connections of an earlier one are of no use."""
-        loop = asyncio.get_running_loop()
-        if self._loop is not loop:
-            self._pool, self._loop = self._make(), loop
-        await self._pool  # opens it once, whoever comes first
 
     def _make(self) -> Any:
         asyncpg = import_asyncpg()
@@ -148,8 +144,8 @@ class AsyncpgPool:
         )
 
     async def close(self) -> None:
-        if self._theirs is None and self._loop is asyncio.get_running_loop():
-            pool, self._pool, self._loop = self._pool, None, None
+        pool = self._pools.pop()
+        if pool is not None:
             try:
                 # It says goodbye to the server, and waits for the answer.
                 async with asyncio.timeout(self._settings.answer_seconds):

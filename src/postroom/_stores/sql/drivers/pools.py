@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from postroom._kernel.local import Borrowed
 from postroom._kernel.program import Async, Program, Sync, call, verb
 
 BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
@@ -50,7 +51,9 @@ class Lease:
     extra: bool = False
     """Whether it is none of the pool's, and ends with this use."""
     pool: Any = None
-    """Whose it is, where that may change."""
+    """Whose it is."""
+    counted: set[int] = field(default_factory=set)
+    """Where the leases of a pool of our own are counted, by identity."""
     transaction: Any = None
 
 
@@ -71,7 +74,8 @@ class SqlalchemyPoolVerbs:
     """The user's SQLAlchemy engine. Handlers get its connections, so that they can use the ORM on them."""
 
     def __init__(self, engine: Any, wire: Any) -> None:
-        self._engine = engine
+        self._engine = Borrowed(engine, "call engine.dispose(close=False) in the new process first")
+        self._below = engine
         self.wire = wire
 
     def _raw(self, handle: Any) -> Program[Any]:
@@ -80,7 +84,7 @@ class SqlalchemyPoolVerbs:
 
     @verb
     def acquire(self) -> Program[Lease]:
-        handle = yield call(self._engine.connect)
+        handle = yield call(self._engine.get(self._below.pool).connect)
         connection = (yield from self._raw(handle)).driver_connection
         lease = Lease(connection, handle, restore=getattr(connection, "autocommit", True) is False)
         if lease.restore:

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from postroom._kernel.clock import Clock
+from postroom._kernel.local import PerLoop
 from postroom._kernel.program import Async, Program, Sync, call, verb
 from postroom._stores.sql.drivers.callers import Colour, carry, open_connection
 from postroom._stores.sql.drivers.listener import Listener
@@ -190,25 +191,27 @@ class PostgresDriver(PostgresVerbs, Async):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._room_for_handlers = asyncio.Semaphore(self._handlers or 1_000_000)
-        self._listener = Listener(self._pool, self.engine.channel)
+        self._room_for_handlers = PerLoop(lambda: asyncio.Semaphore(self._handlers or 1_000_000))
+        self._listeners = PerLoop(lambda: Listener(self._pool, self.engine.channel))
 
     async def wait(self) -> frozenset[str]:
         """Wait for a hint that there may be work; answers the keys of boxes, or nothing for any."""
         if self._closed:
             raise RoomClosed
-        return await self._listener.wait()
+        return await self._listeners.get().wait()
 
     async def close(self) -> None:
         self._closed = True
-        await self._listener.close()
+        listener = self._listeners.pop()
+        if listener is not None:
+            await listener.close()
         await self._pool.close()
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Any]:
         if self._closed:
             raise RoomClosed
-        async with self._room_for_handlers:
+        async with self._room_for_handlers.get():
             lease = await self._pool.acquire()
             broken = True
             try:

@@ -6,12 +6,12 @@ import asyncio
 import functools
 import logging
 import sys
-import threading
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
+from postroom._kernel.local import Borrowed, PerLoop, PerProcess
 from postroom._kernel.program import Async, Program, Sync, call, verb
 from postroom._stores.sql.drivers.pools import BEGIN, HEARTBEAT, LASTING, Lease, PoolSettings
 from postroom.errors import ExtraMissing
@@ -185,50 +185,67 @@ def _tell_as_our_own(record: logging.LogRecord) -> bool:
     return not is_ours
 
 
+class _Opened:
+    """A pool of our own, in the process and the event loop that it belongs to."""
+
+    def __init__(self, pool: Any) -> None:
+        self.pool = pool
+        self.in_use: set[int] = set()
+        """The leases that are out."""
+
+    def count(self, lease: Lease) -> Lease:
+        self.in_use.add(id(lease))
+        lease.counted = self.in_use
+        return lease
+
+
 class PsycopgPoolVerbs:
     """Connections of psycopg: of a pool of our own, or of the user's."""
 
     wire: Any
-    _pool_class: str
+
+    _local: type[PerProcess[Any]]
+    """Where a pool belongs to."""
 
     def __init__(self, settings: PoolSettings, pool: Any = None) -> None:
         self._settings = settings
-        self._theirs = pool
-        self._pool: Any = pool
-        self._place: Any = None
-        self._making = threading.Lock()
-        self._in_use: set[int] = set()
-        """The leases that are out."""
+        self._theirs = None if pool is None else Borrowed(pool)
+        self._opened: PerProcess[_Opened] = self._local(lambda: _Opened(self._make()))
 
     @verb
     def acquire(self) -> Program[Lease]:
-        if self._theirs is None and self._makes_pool():
+        if self._theirs is not None:
+            pool = self._theirs.get()
+            return (yield from self._lease(pool, (yield call(pool.getconn))))
+        opened, is_first = self._opened.enter()
+        if is_first:
             # The first connection is made without the pool, which would not say what is wrong, and would take its time.
             try:
-                return (yield from self._extra())
+                return (yield from self._extra(opened))
             except BaseException:
-                self._place = None  # the next one begins again
+                self._opened.pop()  # the next one begins again
                 raise
-        pool = self._pool
-        if self._theirs is None:
-            yield call(pool.open)  # does nothing where it is open
+        yield call(opened.pool.open)  # does nothing where it is open
         try:
-            connection = yield call(pool.getconn)
+            connection = yield call(opened.pool.getconn)
         except import_pool().PoolTimeout:
-            if self._theirs is not None or len(self._in_use) >= self._settings.size:
+            if len(opened.in_use) >= self._settings.size:
                 raise
             # The pool could not connect, and does not say why; or it is still at it, which takes longer than it has
             # patience; or it waits longer than the server was away.
-            return (yield from self._extra())
+            return (yield from self._extra(opened))
+        lease = yield from self._lease(opened.pool, connection)
+        return opened.count(lease)
+
+    def _lease(self, pool: Any, connection: Any) -> Program[Lease]:
         lease = Lease(connection, connection, restore=not connection.autocommit, pool=pool)
-        self._in_use.add(id(lease))
         if lease.restore:
             yield call(connection.set_autocommit, True)
         return lease
 
     @verb
     def release(self, lease: Lease, *, broken: bool = False) -> Program[None]:
-        self._in_use.discard(id(lease))
+        lease.counted.discard(id(lease))
         if broken or lease.extra:
             yield call(lease.connection.close)
         elif lease.restore:
@@ -253,22 +270,14 @@ class PsycopgPoolVerbs:
     def rollback(self, lease: Lease) -> Program[None]:
         yield call(self.wire.execute, lease.connection, "ROLLBACK")
 
-    def _makes_pool(self) -> bool:
-        """Whether the caller is the first here, and has made the pool."""
-        with self._making:
-            is_first: bool = self._place != self._where()
-            if is_first:
-                self._pool, self._place = self._make(), self._where()
-            return is_first
-
-    def _extra(self) -> Program[Lease]:
+    def _extra(self, opened: _Opened) -> Program[Lease]:
         """A connection beside the pool, or the error that keeps us from having one."""
-        lease = Lease(None, None, extra=True)
-        self._in_use.add(id(lease))  # from now on, so that a crowd that waits does not become a crowd of connections
+        # Counted from now on, so that a crowd that waits does not become a crowd of connections.
+        lease = opened.count(Lease(None, None, extra=True))
         try:
             connection = yield call(self._connection_class.connect, self._settings.url, **self._parameters())
         except BaseException:
-            self._in_use.discard(id(lease))
+            lease.counted.discard(id(lease))
             raise
         lease.connection = lease.handle = connection
         return lease
@@ -303,7 +312,7 @@ class PsycopgPoolVerbs:
     def _make(self) -> Any:
         settings = self._settings
         logging.getLogger("psycopg.pool").addFilter(_tell_as_our_own)  # once, however often
-        return getattr(import_pool(), self._pool_class)(
+        return self._pool_class()(
             settings.url,
             connection_class=self._connection_class,
             kwargs=self._parameters(),
@@ -314,32 +323,54 @@ class PsycopgPoolVerbs:
             name=POOL_NAME,
         )
 
-    def _where(self) -> Any:
-        return "here"
+    def _pool_class(self) -> Any:
+        """psycopg's."""
+        raise NotImplementedError
 
     @verb
     def close(self) -> Program[None]:
-        if self._theirs is None and self._pool is not None and self._place == self._where():
-            yield call(self._pool.close)
-            self._pool = self._place = None
+        opened = self._opened.pop()
+        if opened is not None:
+            yield call(opened.pool.close)
+
+
+class _UntilCancelled:
+    """The queue of a worker of psycopg's pool. While a connection is made, the worker takes its cancellation for an
+    error of the server and goes on; then `asyncio.run` would wait for it for ever."""
+
+    def __init__(self, queue: Any) -> None:
+        self._queue = queue
+
+    async def get(self) -> Any:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise asyncio.CancelledError
+        return await self._queue.get()
 
 
 class PsycopgPool(PsycopgPoolVerbs, Async):
     """For async code."""
 
     wire = PsycopgWire()
-    _pool_class = "AsyncConnectionPool"
+    _local = PerLoop
 
-    def _where(self) -> Any:
-        """A pool belongs to its event loop."""
-        return asyncio.get_running_loop()
+    def _pool_class(self) -> Any:
+        class Pool(import_pool().AsyncConnectionPool):  # type: ignore[misc]
+            @classmethod
+            async def worker(cls, q: Any) -> None:
+                await super().worker(_UntilCancelled(q))
+
+        return Pool
 
 
 class SyncPsycopgPool(PsycopgPoolVerbs, Sync):
     """For sync code."""
 
     wire = SyncPsycopgWire()
-    _pool_class = "ConnectionPool"
+    _local = PerProcess
+
+    def _pool_class(self) -> Any:
+        return import_pool().ConnectionPool
 
 
 def import_psycopg() -> Any:

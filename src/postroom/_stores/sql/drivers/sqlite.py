@@ -13,12 +13,14 @@ import threading
 import time
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
+from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from postroom._kernel.clock import Clock, SystemClock, to_microseconds
+from postroom._kernel.local import PerLoop
 from postroom._kernel.program import Async, Program, Sync, call, run, verb
 from postroom._stores.sql.drivers.callers import open_connection
 from postroom._stores.sql.engines.sqlite.engine import SqliteEngine
@@ -317,8 +319,8 @@ class AiosqliteDriver(SqliteVerbs, Async):
         self._connections: dict[bool, aiosqlite.Connection] = {}
         """By whether they write: a reader need not wait behind a writer that waits for the lock."""
         self._spare: list[aiosqlite.Connection] = []
-        self._opening = asyncio.Lock()
-        self._one_writer = asyncio.Lock()
+        self._opening = PerLoop(asyncio.Lock)
+        self._one_writer = PerLoop(asyncio.Lock)
 
     @verb
     def transact(
@@ -339,9 +341,16 @@ class AiosqliteDriver(SqliteVerbs, Async):
     async def _visit(
         self, connection: aiosqlite.Connection, program: Callable[[], Program[R]], *, callers: bool, write: bool
     ) -> R:
-        """The one use of aiosqlite's private method: run all of a program beside the connection."""
-        visit: Any = connection._execute  # noqa: SLF001
-        return await visit(self._run_on, connection._conn, _Quiet(program), callers=callers, write=write)  # noqa: SLF001
+        """Run all of a program beside the connection, in its thread.
+
+        Not by aiosqlite's own method: its thread dies where the event loop has closed before the work is done.
+        """
+        if not connection._running:  # noqa: SLF001
+            raise ValueError("this connection is closed")
+        visit = _Visit(partial(self._run_on, connection._conn, program, callers=callers, write=write))  # noqa: SLF001
+        connection._tx.put_nowait((None, visit))  # noqa: SLF001
+        result: R = await visit.result
+        return result
 
     def _connect(self) -> aiosqlite.Connection:
         pending: aiosqlite.Connection = _import_aiosqlite().connect(self.path)
@@ -350,18 +359,19 @@ class AiosqliteDriver(SqliteVerbs, Async):
         return pending
 
     def _own(self, *, write: bool) -> Program[aiosqlite.Connection]:
-        yield call(self._opening.acquire)
+        opening = self._opening.get()
+        yield call(opening.acquire)
         try:
             if write not in self._connections:
                 self._connections[write] = yield call(self._connect().__aenter__)
             return self._connections[write]
         finally:
-            self._opening.release()
+            opening.release()
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[aiosqlite.Connection]:
         """On a connection of its own. One at a time: the others would only wait for SQLite's lock, and time out."""
-        async with self._one_writer:
+        async with self._one_writer.get():
             inside = _inside.set(self)
             try:
                 async with self._transaction() as connection:
@@ -402,14 +412,25 @@ class AiosqliteDriver(SqliteVerbs, Async):
             connection._thread.join()  # noqa: SLF001
 
 
-class _Quiet:
-    """A program without a repr: aiosqlite logs what it runs, and a program holds payloads."""
+class _Visit:
+    """Work for the thread of a connection. It has no repr: aiosqlite logs what it runs, and programs hold payloads."""
 
-    def __init__(self, program: Callable[[], Program[Any]]) -> None:
-        self._program = program
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self._work = work
+        self._loop = asyncio.get_running_loop()
+        self.result = self._loop.create_future()
 
-    def __call__(self) -> Program[Any]:
-        return self._program()
+    def __call__(self) -> None:
+        try:
+            answer = partial(self._answer, self.result.set_result, self._work())
+        except BaseException as error:  # noqa: BLE001 - it is raised where the result is awaited
+            answer = partial(self._answer, self.result.set_exception, error)
+        with suppress(RuntimeError):  # the loop has closed: nobody waits any more
+            self._loop.call_soon_threadsafe(answer)
+
+    def _answer(self, tell: Callable[[Any], None], answer: Any) -> None:
+        if not self.result.done():  # otherwise it was cancelled
+            tell(answer)
 
 
 def _import_aiosqlite() -> Any:

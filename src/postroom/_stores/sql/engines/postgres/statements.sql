@@ -663,6 +663,21 @@ UPDATE postroom_message SET expires = NULL WHERE id = ANY (:id::bigint[]) AND ex
 
 -- name: find
 SELECT e.*
+  FROM (SELECT id, box FROM postroom_message WHERE id > :after ORDER BY id LIMIT :looks) n
+  CROSS JOIN LATERAL (SELECT * FROM postroom_entry e WHERE e.id = n.id LIMIT 1) e
+ WHERE n.box = :box
+   AND (:topic::text IS NULL OR e.topic = :topic)
+   AND (:source::text IS NULL OR e.source = :source)
+   AND (:group_id::text IS NULL OR e.group_id = :group_id)
+   AND (:correlation_id::text IS NULL OR e.correlation_id = :correlation_id)
+   AND (:seen::integer = 1 OR e.state <> 0) AND (:waiting::integer = 1 OR e.state <> 1)
+   AND (:claimed::integer = 1 OR e.state <> 2) AND (:done::integer = 1 OR e.state <> 3)
+   AND (:dead::integer = 1 OR e.state <> 4)
+ ORDER BY n.id
+ LIMIT :limit
+
+-- name: find_far
+SELECT e.*
   FROM postroom_entry e
  WHERE e.box = :box AND e.id > :after
    AND (:topic::text IS NULL OR e.topic = :topic)
