@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from postroom._stores.sql.engines.postgres.arrays import NO, NULL, YES, array_text, text_array
+from postroom._stores.sql.engines.postgres.arrays import NULL, array_text, text_array
 from tests.postgres import server
 
 TEXTS = {
@@ -34,5 +34,4 @@ def test_texts(values: list[str]) -> None:
 
 def test_numbers_and_constants() -> None:
     assert read("bigint", array_text([1, NULL, -(2**63)])) == [1, None, -(2**63)]
-    assert read("boolean", array_text([YES, NO, NULL])) == [True, False, None]
     assert read("bigint", array_text([])) == []
