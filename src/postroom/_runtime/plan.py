@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -29,6 +29,55 @@ SHARES = 4
 
 Line = deque[Piece]
 """Pieces that must be done one after the other."""
+
+
+class Backlog:
+    """Lines that are in hand and not begun, in order; and how many messages wait for each handler that has a limit."""
+
+    def __init__(self) -> None:
+        self._lines: deque[Line] = deque()
+        self.waiting: Counter[Handler] = Counter()
+
+    def __bool__(self) -> bool:
+        return bool(self._lines)
+
+    def __iter__(self) -> Iterator[Line]:
+        return iter(self._lines)
+
+    def extend(self, lines: Iterable[Line]) -> None:
+        for line in lines:
+            self._lines.append(line)
+            self._count(line, 1)
+
+    def go_on_with(self, line: Line) -> None:
+        """It has begun, and comes before the others."""
+        self._lines.appendleft(line)
+        self._count(line, 1)
+
+    def next(self, is_free: Callable[[Piece], bool]) -> Line | None:
+        """Take the first line that can go on."""
+        for index, line in enumerate(self._lines):
+            if is_free(line[0]):
+                del self._lines[index]
+                self._count(line, -1)
+                return line
+        return None
+
+    def remove(self, lines: list[Line]) -> None:
+        for line in lines:
+            self._lines.remove(line)
+            self._count(line, -1)
+
+    def clear(self) -> list[Line]:
+        lines = list(self._lines)
+        self._lines.clear()
+        self.waiting.clear()
+        return lines
+
+    def _count(self, line: Line, sign: int) -> None:
+        handler = line[0].handler
+        if handler is not None and handler.concurrency is not None:
+            self.waiting[handler] += sign * sum(len(piece.messages) for piece in line)
 
 
 def plan(messages: list[Message[Any]], handlers: Handlers, *, fifo: bool, concurrency: int = 1) -> Iterator[Line]:

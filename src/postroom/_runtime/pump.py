@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import timedelta
@@ -24,7 +24,7 @@ from postroom._kernel.queries import Ask
 from postroom._kernel.settlement import Settlement
 from postroom._runtime.execute import Executor, name
 from postroom._runtime.pace import Begun, Pace, Rest
-from postroom._runtime.plan import Line, Piece, plan
+from postroom._runtime.plan import Backlog, Line, Piece, plan
 from postroom.errors import TransactionRefused
 
 _log = logging.getLogger("postroom")
@@ -53,13 +53,15 @@ class Pump:
         self._executor = Executor(box, self._where, self._tell)
         self._most = 2 * box.work.batch_size
         self._in_hand: dict[int, Message[Any]] = {}
-        self._lines: deque[Line] = deque()
+        self._lines = Backlog()
         self._outcomes: list[Settlement] = []
         self._on_their_way: list[list[Settlement]] = []
         """What the turns under way are handing in."""
         self._handling: set[int] = set()
         """What handlers have at this moment."""
         self._busy: Counter[Handler | None] = Counter()
+        self._left_out: frozenset[str] = frozenset()
+        """Topics that the last claim did not ask for, because their handlers had enough."""
         self._doubtful_from = math.inf
         """From when on a lease of what is in hand is in its second half."""
         self._to_hand_in_alone = 0
@@ -150,6 +152,7 @@ class Pump:
 
     def _asks_for(self) -> int:
         """How many messages to claim now: none, or half of what fits."""
+        self._look_at_what_was_left_out()
         if self._to_hand_in_alone or not self._pace.is_time(_now()):
             return 0
         return self.box.work.batch_size if self._has_room() else 0
@@ -159,7 +162,7 @@ class Pump:
         if self._stopping or (self._pace.under_way and not self._pace.is_plenty):
             return False
         waiting = self._waiting_for_handlers()
-        if self._topics_to_claim(waiting) == frozenset():
+        if self._topics_to_claim(self._full_topics(waiting)) == frozenset():
             return False
         coming = (self._pace.under_way + 1) * self.box.work.batch_size
         # What waits for a handler that takes no more keeps nothing else from being claimed.
@@ -168,22 +171,25 @@ class Pump:
         # What is handled and not settled would be handled again after a crash: while a turn hangs, it must not grow.
         return left + coming <= self._most and in_hand + coming <= TURNS * self._most
 
-    def _waiting_for_handlers(self) -> Counter[Handler]:
+    def _waiting_for_handlers(self) -> dict[Handler, int]:
         """Messages in hand that cannot be begun, because their handler has as many as it may take at a time."""
-        waiting: Counter[Handler] = Counter()
-        if any(handler.concurrency is not None for handler in self._handlers):
-            for line in self._lines:
-                if (handler := line[0].handler) is not None and self._is_full(handler):
-                    waiting[handler] += sum(len(piece.messages) for piece in line)
-        return waiting
+        return {handler: count for handler, count in self._lines.waiting.items() if self._is_full(handler)}
 
-    def _topics_to_claim(self, waiting: Counter[Handler]) -> frozenset[str] | None:
-        """Without those whose handler has enough waiting for it: a worker must not hold what it cannot begin."""
+    def _full_topics(self, waiting: dict[Handler, int]) -> frozenset[str]:
+        """Those whose handler has enough waiting for it: a worker must not hold what it cannot begin."""
         enough = max(self.box.work.batch_size // 2, 1)
-        full = {handler.topic for handler, count in waiting.items() if count >= enough}
-        if not full:
-            return self._topics
-        return frozenset(handler.topic for handler in self._handlers) - full
+        return frozenset(handler.topic for handler, count in waiting.items() if count >= enough)
+
+    def _topics_to_claim(self, full: frozenset[str]) -> frozenset[str] | None:
+        return frozenset(handler.topic for handler in self._handlers) - full if full else self._topics
+
+    def _look_at_what_was_left_out(self) -> None:
+        """A claim that left topics out proves nothing about them: once one is no longer full, it is time to claim."""
+        if self._left_out:
+            still_full = self._left_out & self._full_topics(self._waiting_for_handlers())
+            if still_full != self._left_out:
+                self._left_out = still_full
+                self._pace.hint()
 
     async def _turn(self) -> None:
         limit = self._asks_for()
@@ -245,7 +251,8 @@ class Pump:
     async def _exchange(self, outcomes: list[Settlement], limit: int) -> tuple[list[bool], list[Message[Any]]]:
         if not limit:
             return await self._store.settle(self.box, outcomes), []
-        topics = self._topics_to_claim(self._waiting_for_handlers())
+        self._left_out = self._full_topics(self._waiting_for_handlers())
+        topics = self._topics_to_claim(self._left_out)
         ask = Ask(self.owner, self.box.work.lease, limit, topics, self._doubtful(_now()))
         return await self._store.turn(self.box, outcomes, ask)
 
@@ -342,7 +349,7 @@ class Pump:
         loop = asyncio.get_running_loop()
         began = loop.time()
         while not self._executor.closing:  # a handler may have kept our cancellation to itself
-            line = self._next()
+            line = self._lines.next(self._is_free)
             if line is None:
                 self._work_is_here.clear()
                 await self._work_is_here.wait()
@@ -352,14 +359,6 @@ class Pump:
             if loop.time() - began > SLICE:
                 await asyncio.sleep(0)
                 began = loop.time()
-
-    def _next(self) -> Line | None:
-        """The first line that can go on."""
-        for index, line in enumerate(self._lines):
-            if self._is_free(line[0]):
-                del self._lines[index]
-                return line
-        return None
 
     def _is_free(self, piece: Piece) -> bool:
         """Its handler may take more, and has none of its messages under an earlier lease that was lost."""
@@ -382,7 +381,7 @@ class Pump:
             self._turn_is_due.set()
             raise
         if line and going_well and not self._stopping:
-            self._lines.appendleft(line)
+            self._lines.go_on_with(line)
             return
         for piece in line:
             self._give_back(piece.messages)
@@ -565,12 +564,10 @@ class Pump:
         """Other workers may begin what has waited here for half a lease for a handler that takes no more."""
         half = self.box.work.lease.total_seconds() / 2
         waiting = self._waiting_for_handlers()
-        for line in list(self._lines):
-            lease = line[0].messages[0].lease
-            if line[0].handler in waiting and lease is not None and lease.ends - _now() <= half:
-                self._lines.remove(line)
-                for piece in line:
-                    self._give_back(piece.messages)
+        late = [line for line in self._lines if line[0].handler in waiting and _ends(line) - _now() <= half]
+        self._lines.remove(late)
+        for piece in chain(*late):
+            self._give_back(piece.messages)
 
     def _is_settled(self, id_: int) -> bool:
         """Its outcome is on its way: that the claim no longer holds is as it should be."""
@@ -582,9 +579,8 @@ class Pump:
     def stop(self) -> None:
         """Claim no more; give back what was not begun. `run` ends when the rest is done."""
         self._stopping, self._rest.until = True, 0.0
-        while self._lines:
-            for piece in self._lines.popleft():
-                self._give_back(piece.messages)
+        for piece in chain(*self._lines.clear()):
+            self._give_back(piece.messages)
         self._turn_is_due.set()
 
     async def release_all(self) -> None:
@@ -604,6 +600,11 @@ def _now() -> float:
 def _proof(message: Message[Any]) -> Claim:
     """The claim under which a message is in hand now."""
     return message.lease.claim  # type: ignore[union-attr]
+
+
+def _ends(line: Line) -> float:
+    """When the leases of a line end: it was claimed at once."""
+    return line[0].messages[0].lease.ends  # type: ignore[union-attr]
 
 
 async def _until_all_end(tasks: list[asyncio.Task[None]], helpers: list[asyncio.Task[None]]) -> None:
