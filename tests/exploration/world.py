@@ -25,11 +25,13 @@ LEASE = timedelta(seconds=10)
 """All times are multiples of five seconds: so few differences between times are possible, and they can be compared."""
 EVERYTHING = Filter(limit=1000)
 BLOCKING = Filter(states=frozenset({State.DEAD}), blocking=True, limit=1000)
-DELIVERY = Delivery(backoff=Backoff.immediate())
+NO_LIMIT: dict[str, Any] = {"max_lost_leases": None} if "max_lost_leases" in Delivery.__dataclass_fields__ else {}
+"""With a limit to lost leases the number of states would grow with it."""
+DELIVERY = Delivery(backoff=Backoff.immediate(), **NO_LIMIT)
 """A message that is abandoned without a delay is ready at once."""
 BLOCK = Box("inbox", "block", Order(fifo=True, on_dead="block"), DELIVERY)
 UNBLOCK = Box("inbox", "unblock", Order(fifo=True), DELIVERY)
-LIMITED = Delivery(backoff=Backoff.immediate(), max_deliveries=2)
+LIMITED = Delivery(backoff=Backoff.immediate(), max_deliveries=2, **NO_LIMIT)
 BLOCK_LIMITED = Box("inbox", "block-limited", Order(fifo=True, on_dead="block"), LIMITED)
 UNBLOCK_LIMITED = Box("inbox", "unblock-limited", Order(fifo=True), LIMITED)
 

@@ -223,6 +223,8 @@ class FollowingShelf(Shelf):
 
     def is_ready(self, entry: Entry, now: int, topics: frozenset[str] | None) -> bool:
         wanted = topics is None or entry.topic in topics
+        if getattr(entry, "lost_leases", 0):  # it may have to be claimed alone
+            return False
         return wanted and entry.state is not State.DEAD and (entry.available_at is None or entry.available_at <= now)
 
 
@@ -387,7 +389,7 @@ class Lines(RuleBasedStateMachine):
         self.claims += new
         if self.box.order.fifo:
             self.check_order(mine)
-        if len(mine) < limit:
+        if len(mine) < limit and len(mine) != 1:  # one message may be one that is claimed alone
             missing = claimable - {message.id for message in mine}
             assert not missing, f"{missing} can be claimed, but a claim of {topics} does not take it"
         return new
