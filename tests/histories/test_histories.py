@@ -211,6 +211,12 @@ class FollowingShelf(Shelf):
             if entry.state in {State.WAITING, State.CLAIMED}
         )
 
+    def has_lapsed(self, now: int) -> bool:
+        """Whether a lease has ended while a claim has a choice between groups: then a store may take the front of one
+        group, with or without a look at the other, which ends the claims there."""
+        due = [e for e in self.entries.values() if e.available_at is not None and e.available_at <= now]
+        return len({e.line or e.id for e in due}) > 1 and any(e.state is State.CLAIMED for e in due)
+
     def claimable(self, now: int, topics: frozenset[str] | None) -> set[int]:
         """The first in line of each group that nobody holds, if it is ready: what a claim with room takes."""
         found: set[int] = set()
@@ -359,6 +365,8 @@ class Lines(RuleBasedStateMachine):
     ) -> list[tuple[Claim, Claim]]:
         """Returns the new claims of both stores."""
         now = to_microseconds(self.clock.now())
+        if self.box.order.fifo and self.shelf.has_lapsed(now):
+            self._reap(ENOUGH)
         claimable = set() if self.shelf.doomed(self.box, now) else self.shelf.claimable(now, topics)
         fifo = self.box.order.fifo
         follows = fifo or self.keeps_places
@@ -443,6 +451,9 @@ class Lines(RuleBasedStateMachine):
     @precondition(lambda self: self.has(State.CLAIMED) or any(m.expires for m in self.seen.values()))
     @rule(limit=st.sampled_from([1, 2, 100]))
     def reap(self, limit: int) -> None:
+        self._reap(limit)
+
+    def _reap(self, limit: int) -> None:
         mine, theirs = self.both(lambda store, _: store.reap(self.box, limit))
         assert theirs == mine
         self.compare()
@@ -493,7 +504,7 @@ class Lines(RuleBasedStateMachine):
         last = max((entry.available_at for entry in entries if entry.available_at is not None), default=now)
         self.clock.advance(timedelta(microseconds=max(last - now, 0)))
         topics, idle = (*TOPICS, NO_TOPIC), 0
-        while idle < len(topics):
+        while idle < 2 * len(topics):
             for owner, topic in zip(OWNERS, topics, strict=True):
                 claims = self._claim(owner, seconds(5), 2, frozenset({topic}))
                 if claims:
