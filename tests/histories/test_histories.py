@@ -6,6 +6,10 @@ clock that the history moves. Names are few, so that duplicates, groups and coll
 Which group of a FIFO box comes first is a store's own choice. There the model follows the SQL store: it looks at groups
 in the order in which that one took them, and must then take the same messages.
 
+Nothing may be stuck. A claim with room takes the first in line of every free group. At the end of a history every
+worker has crashed and every time has come: workers, one of each topic, must handle all that is left, except what
+stands behind a dead letter that blocks.
+
 POSTROOM_HISTORIES sets the number of histories for a longer search.
 """
 
@@ -15,10 +19,11 @@ import asyncio
 import functools
 import os
 import secrets
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -51,6 +56,7 @@ from postroom.spi import (
     Settlement,
     State,
     StoredMessage,
+    is_in_line,
 )
 from postroom.testing import FrozenClock
 from tests.postgres import shared_database
@@ -65,7 +71,10 @@ REDIS_SHARE = 2
 CLUSTER_SHARE = 8
 """There every verb is."""
 
-OWNERS = (UUID(int=1), UUID(int=2))
+OWNERS = (UUID(int=1), UUID(int=2), UUID(int=3))
+TOPICS = ("x", "y")
+NO_TOPIC = ""
+"""What a message has that was only recorded, and then marked."""
 EVERYTHING = Filter(limit=10_000)
 ENOUGH = 10_000
 UNFINISHED = frozenset({State.SEEN, State.WAITING, State.CLAIMED, State.DEAD})
@@ -80,6 +89,9 @@ UNBLOCK = Order(fifo=True)
 BLOCK = Order(fifo=True, on_dead="block")
 SHORT_MEMORY = Keeping(dedup_window=seconds(15), retention_from="completed_at")
 FORGETFUL = Keeping(on_success="delete", dead_letter="discard")
+Asks = tuple[frozenset[str] | None, ...]
+SINGLE_ASKS: Asks = (frozenset({"x"}), frozenset({"y"}))
+ALL_ASKS: Asks = (None, *SINGLE_ASKS, frozenset(TOPICS))
 LIMITED = Delivery(max_deliveries=2, on_stale_ack="requeue")
 
 BOXES = [
@@ -93,6 +105,9 @@ BOXES = [
     Box("outbox", "block-limited", BLOCK, LIMITED, SHORT_MEMORY),
 ]
 
+
+LINE_BOXES = [Box("inbox", "line", UNBLOCK), Box("outbox", "line-block", BLOCK)]
+
 sources = st.sampled_from(["a", "b"])
 message_ids = st.sampled_from(["1", "2", "3", "4"])
 keys = st.builds(Key, sources, message_ids)
@@ -101,6 +116,8 @@ leases = st.sampled_from([5, 10, 30]).map(seconds)
 delays = st.sampled_from([None, None, seconds(3), seconds(20)])
 ages = st.sampled_from([0, 10, 50]).map(seconds)
 offsets = st.sampled_from([None, None, None, -5, 8, 25])
+asks = st.integers(0, 11)
+"""Which of the asks of a history: each has the same weight."""
 verdicts = st.sampled_from(["done", "done", "retry", "release", "dead"])
 errors = st.sampled_from([None, "boom", "bang"])
 numbers = st.integers(0, 10_000)
@@ -112,7 +129,7 @@ def plans(draw: st.DrawFn) -> tuple[Draft, int | None, int | None]:
     payload: str | bytes = draw(st.sampled_from(["p", "q"]) | st.just(b"p"))
     draft = Draft(
         *draw(keys),
-        topic=draw(st.sampled_from(["x", "y"])),
+        topic=draw(st.sampled_from(TOPICS)),
         payload=payload,
         format="bytes" if isinstance(payload, bytes) else "text",
         headers=draw(st.sampled_from([None, {"trace": "1"}])),
@@ -121,12 +138,32 @@ def plans(draw: st.DrawFn) -> tuple[Draft, int | None, int | None]:
         collapse_key=draw(st.sampled_from([None, None, "k"])),
         hash=draw(st.sampled_from([None, b"1", b"2"])),
         hash_algorithm=draw(st.sampled_from(["sha256", "sha256", "md5"])),
-        lifetime=draw(st.sampled_from([None, None, seconds(15)])),
+        lifetime=draw(st.sampled_from([None, None, None, None, seconds(15)])),
         on_conflict=draw(st.sampled_from(["update", "keep", "reject"])),
         revive_dead=draw(st.booleans()),
     )
-    return draft, draw(offsets), draw(st.sampled_from([None, None, None, 12, 35]))
+    return draft, draw(offsets), draw(st.sampled_from([None, None, None, None, None, None, 12, 35]))
 
+
+line_plans = st.tuples(
+    st.builds(
+        Draft,
+        source=st.just("a"),
+        message_id=st.sampled_from(["1", "2", "3", "4", "5", "6"]),
+        topic=st.sampled_from(TOPICS),
+        group=st.sampled_from(["g", "g", "h"]),
+        **dict.fromkeys(("headers", "correlation_id", "collapse_key", "hash", "due", "expires", "lifetime"), st.none()),
+        received_at=st.none(),
+        payload=st.just("p"),
+        format=st.just("text"),
+        hash_algorithm=st.just("sha256"),
+        on_conflict=st.just("update"),
+        revive_dead=st.just(False),
+    ),
+    st.sampled_from([None, None, 8]),
+    st.none(),
+)
+"""Messages in groups: some with a due time, none that expires."""
 
 filters = st.builds(
     Filter,
@@ -175,9 +212,31 @@ class FollowingShelf(Shelf):
             if entry.state in {State.WAITING, State.CLAIMED}
         )
 
+    def has_lapsed(self, now: int) -> bool:
+        """Whether a lease has ended while a claim has a choice between groups: then a store may take the front of one
+        group, with or without a look at the other, which ends the claims there."""
+        due = [e for e in self.entries.values() if e.available_at is not None and e.available_at <= now]
+        return len({e.line or e.id for e in due}) > 1 and any(e.state is State.CLAIMED for e in due)
 
-class Histories(RuleBasedStateMachine):
-    """One history in one box."""
+    def claimable(self, now: int, topics: frozenset[str] | None) -> set[int]:
+        """The first in line of each group that nobody holds, if it is ready: what a claim with room takes."""
+        found: set[int] = set()
+        for group in self.lines:
+            line = [entry for entry in self.line(group) if is_in_line(entry, now)]
+            ends = [entry.available_at or 0 for entry in line if entry.state is State.CLAIMED]
+            if line and not any(end > now for end in ends) and self.is_ready(line[0], now, topics):
+                found.add(line[0].id)
+        return found
+
+    def is_ready(self, entry: Entry, now: int, topics: frozenset[str] | None) -> bool:
+        wanted = topics is None or entry.topic in topics
+        if getattr(entry, "lost_leases", 0):  # it may have to be claimed alone
+            return False
+        return wanted and entry.state is not State.DEAD and (entry.available_at is None or entry.available_at <= now)
+
+
+class Lines(RuleBasedStateMachine):
+    """One history in one FIFO box, of what matters for its lines: few verbs, so that they meet often."""
 
     keeps_places = False
     """Whether a message whose lease was lost is claimed where it stood before, not where the lease ended; and whether
@@ -189,6 +248,8 @@ class Histories(RuleBasedStateMachine):
         self.model = SyncMemoryStore(clock=self.clock)
         self.sql = self.open(self.clock)
         self.box = BOXES[0]
+        self.asked = ALL_ASKS
+        """The topics for which claims are made."""
         self.shelf = FollowingShelf()
         self.ids: dict[int, int] = {}
         """The SQL store's id → the model's: a SQL store may leave numbers out."""
@@ -200,16 +261,26 @@ class Histories(RuleBasedStateMachine):
         """Every claim so far, the model's and the SQL store's, most of them stale."""
         self.calls: dict[tuple[int, int], int] = {}
         """(id, fence) → which call of claim made it."""
+        self.call = 0
 
     def open(self, clock: FrozenClock) -> Any:
         """The SQL store, empty or with boxes that nobody else uses."""
         return SyncSqlStore(Sqlite3Driver(MEMORY, clock=clock), deploy_schema=True, durable=False)
 
     def teardown(self) -> None:
-        self.sql.close()
+        try:
+            if sys.exc_info()[0] is None:  # a history that has failed is not continued
+                self.drain()
+        finally:
+            self.sql.close()
 
-    @initialize(box=st.sampled_from(BOXES))
-    def choose(self, box: Box) -> None:
+    @initialize(box=st.sampled_from(LINE_BOXES), asked=st.sampled_from([ALL_ASKS, SINGLE_ASKS, SINGLE_ASKS]))
+    def choose(self, box: Box, asked: Asks) -> None:
+        """Where only claims for one topic are made, none comes to the help of another."""
+        self.open_box(box, asked)
+
+    def open_box(self, box: Box, asked: Asks) -> None:
+        self.asked = asked
         self.box = replace(box, name=f"{box.name}-{secrets.token_hex(4)}")
         self.model._shelves[self.box.key] = self.shelf
 
@@ -256,8 +327,11 @@ class Histories(RuleBasedStateMachine):
 
     # -- the verbs -----------------------------------------------------------------------------------------------
 
-    @rule(planned=st.lists(plans(), min_size=1, max_size=4))
-    def put(self, planned: list[tuple[Draft, int | None, int | None]]) -> None:
+    @rule(planned=st.lists(line_plans, min_size=1, max_size=3))
+    def put_in_line(self, planned: list[tuple[Draft, int | None, int | None]]) -> None:
+        self._put(planned)
+
+    def _put(self, planned: list[tuple[Draft, int | None, int | None]]) -> None:
         now = self.clock.now()
         drafts = [
             draft._replace(
@@ -270,24 +344,34 @@ class Histories(RuleBasedStateMachine):
         self.compare()
         assert [self.translate_receipt(receipt) for receipt in theirs] == mine
 
-    @rule(wanted=st.lists(st.tuples(keys, st.sampled_from([None, b"1", b"2"])), min_size=1, max_size=3))
-    def record(self, wanted: list[tuple[Key, bytes | None]]) -> None:
-        drafts = [Draft(*key, hash=hash_) for key, hash_ in wanted]
-        mine, theirs = self.both(lambda store, _: store.record(self.box, drafts))
-        assert theirs == mine
-        self.compare()
-
     @precondition(lambda self: self.has(State.WAITING, State.CLAIMED))
     @rule(
         owner=owners,
         lease=leases,
         limit=st.sampled_from([1, 2, 3, 10]),
-        topics=st.sampled_from([None, None, None, frozenset({"x"}), frozenset({"x", "y"})]),
+        ask=asks,
     )
-    def claim(self, owner: UUID, lease: timedelta, limit: int, topics: frozenset[str] | None) -> None:
+    def claim(self, owner: UUID, lease: timedelta, limit: int, ask: int) -> None:
+        self._claim(owner, lease, limit, self.asked[ask % len(self.asked)])
+
+    @precondition(lambda self: self.has(State.WAITING, State.CLAIMED))
+    @rule(backwards=st.booleans(), limit=st.sampled_from([1, 2]))
+    def poll(self, backwards: bool, limit: int) -> None:
+        """A worker of each topic looks for work."""
+        for owner, topic in list(zip(OWNERS, TOPICS, strict=False))[:: -1 if backwards else 1]:
+            self._claim(owner, seconds(10), limit, frozenset({topic}))
+
+    def _claim(
+        self, owner: UUID, lease: timedelta, limit: int, topics: frozenset[str] | None
+    ) -> list[tuple[Claim, Claim]]:
+        """Returns the new claims of both stores."""
+        now = to_microseconds(self.clock.now())
+        if self.box.order.fifo and self.shelf.has_lapsed(now):
+            self._reap(ENOUGH)
+        claimable = set() if self.shelf.doomed(self.box, now) else self.shelf.claimable(now, topics)
         fifo = self.box.order.fifo
         follows = fifo or self.keeps_places
-        if follows and self.shelf.doomed(self.box, to_microseconds(self.clock.now())):
+        if follows and self.shelf.doomed(self.box, now):
             limit = ENOUGH
         ask = Ask(owner, lease, limit, topics)
         theirs = self.sql.claim(self.box, ask)
@@ -301,16 +385,23 @@ class Histories(RuleBasedStateMachine):
         assert [self.translate(message, like) for message, like in zip(theirs, mine, strict=True)] == mine
         assert len(mine) <= limit
         self.compare()
+        self.call += 1
+        new: list[tuple[Claim, Claim]] = []
         for message, other in zip(mine, theirs, strict=True):
             assert message.claim is not None
             assert other.claim is not None
             assert message == self.seen[message.id]
             if topics is not None:
                 assert message.topic in topics
-            self.claims.append((message.claim, other.claim))
-            self.calls[message.id, message.claim.fence] = len(self.claims) - mine.index(message)
+            new.append((message.claim, other.claim))
+            self.calls[message.id, message.claim.fence] = self.call
+        self.claims += new
         if self.box.order.fifo:
             self.check_order(mine)
+        if len(mine) < limit and len(mine) != 1:  # one message may be one that is claimed alone
+            missing = claimable - {message.id for message in mine}
+            assert not missing, f"{missing} can be claimed, but a claim of {topics} does not take it"
+        return new
 
     def check_order(self, claimed: list[StoredMessage]) -> None:
         """Nobody was overtaken, except who is not due yet, has not come in, or has died in a box that goes on."""
@@ -324,21 +415,6 @@ class Histories(RuleBasedStateMachine):
                 may_pass = {State.SEEN, State.DONE} | ({State.DEAD} if other.id not in blocking else set())
                 not_due = other.state is State.WAITING and other.due is not None and other.due > now
                 assert other.state in may_pass or not_due, f"{message} overtook {other}"
-
-    @precondition(lambda self: self.claims)
-    @rule(
-        picks=st.lists(st.tuples(numbers, verdicts, delays, errors), min_size=1, max_size=5),
-        bare=st.lists(st.tuples(owners, message_ids, st.sampled_from([None, "a", "b"]), verdicts), max_size=2),
-    )
-    def settle(
-        self,
-        picks: list[tuple[int, str, timedelta | None, str | None]],
-        bare: list[tuple[UUID, str, str | None, str]],
-    ) -> None:
-        self._settle(
-            [(self._pick(number), *rest) for number, *rest in picks]
-            + [((held := Held(owner, id_, source), held), verdict, None, None) for owner, id_, source, verdict in bare]
-        )
 
     @precondition(lambda self: self.has(State.CLAIMED))
     @rule(chosen=st.lists(st.tuples(verdicts, delays), min_size=8, max_size=8), backwards=st.booleans())
@@ -376,9 +452,123 @@ class Histories(RuleBasedStateMachine):
     @precondition(lambda self: self.has(State.CLAIMED) or any(m.expires for m in self.seen.values()))
     @rule(limit=st.sampled_from([1, 2, 100]))
     def reap(self, limit: int) -> None:
+        self._reap(limit)
+
+    def _reap(self, limit: int) -> None:
         mine, theirs = self.both(lambda store, _: store.reap(self.box, limit))
         assert theirs == mine
         self.compare()
+
+    @precondition(lambda self: self.has(State.DEAD))
+    @rule(number=numbers)
+    def replay_one(self, number: int) -> None:
+        dead = [message for message in self.seen.values() if message.state is State.DEAD]
+        message = dead[number % len(dead)]
+        which = Filter(source=message.source, message_id=message.message_id)
+        mine, theirs = self.both(lambda store, _: store.replay(self.box, which))
+        assert theirs == mine
+        self.compare()
+
+    @precondition(lambda self: self.box.order.on_dead == "block" and self.has(State.DEAD))
+    @rule(number=numbers)
+    def skip(self, number: int) -> None:
+        """Let a group go on without its dead letter."""
+        blocking = self.model.find(self.box, Filter(blocking=True, limit=1000))
+        if blocking:
+            key = blocking[number % len(blocking)].key
+            mine, theirs = self.both(lambda store, _: store.mark(self.box, [key], "skipped"))
+            assert theirs == mine
+            self.compare()
+
+    @rule(by=st.sampled_from([1, 4, 9, 30]))
+    def time_passes(self, by: int) -> None:
+        self.clock.advance(by)
+
+    @precondition(lambda self: self.has(State.CLAIMED))
+    @rule(number=numbers)
+    def crash(self, number: int) -> None:
+        """A worker forgets what it has claimed, and its leases end."""
+        ends: dict[UUID, datetime] = {}
+        for message in self.seen.values():
+            if message.claim is not None:
+                ends[message.claim.owner] = max(message.claim.until, ends.get(message.claim.owner, message.claim.until))
+        owner = sorted(ends)[number % len(ends)]
+        self.claims = [pair for pair in self.claims if pair[0].owner != owner]
+        self.clock.advance(max(ends[owner] - self.clock.now(), timedelta()))
+
+    # -- the end -------------------------------------------------------------------------------------------------
+
+    def drain(self) -> None:
+        """Workers, one of each topic, handle in turn all that is left."""
+        entries = self.shelf.entries.values()
+        now = to_microseconds(self.clock.now())
+        last = max((entry.available_at for entry in entries if entry.available_at is not None), default=now)
+        self.clock.advance(timedelta(microseconds=max(last - now, 0)))
+        topics, idle = (*TOPICS, NO_TOPIC), 0
+        while idle < 2 * len(topics):
+            for owner, topic in zip(OWNERS, topics, strict=True):
+                claims = self._claim(owner, seconds(5), 2, frozenset({topic}))
+                if claims:
+                    self._settle([(pair, "done", None, None) for pair in claims])
+                idle = 0 if claims else idle + 1
+        blocking = self.model.find(self.box, Filter(blocking=True, limit=1000))
+        for message in self.seen.values():
+            if message.state in {State.WAITING, State.CLAIMED}:
+                blocked = any(dead.group == message.group and dead.id < message.id for dead in blocking)
+                assert blocked, f"{message} is stuck"
+
+    # -- what must always hold -----------------------------------------------------------------------------------
+
+    @invariant()
+    def claimed_means_claim(self) -> None:
+        for message in self.seen.values():
+            assert (message.state is State.CLAIMED) == (message.claim is not None)
+
+    @invariant()
+    def one_claim_per_group(self) -> None:
+        """The live leases in a FIFO group come from one call of claim."""
+        if not self.box.order.fifo:
+            return
+        live: dict[str, set[tuple[UUID, int]]] = defaultdict(set)
+        for message in self.seen.values():
+            if message.group is not None and message.claim is not None and message.claim.until > self.clock.now():
+                live[message.group].add((message.claim.owner, self.calls[message.id, message.claim.fence]))
+        for group, holders in live.items():
+            assert len(holders) == 1, f"group {group} is held by {holders}"
+
+
+class Histories(Lines):
+    """One history in one box of any kind, of every verb."""
+
+    @initialize(box=st.sampled_from(BOXES), asked=st.just(ALL_ASKS))
+    def choose(self, box: Box, asked: Asks) -> None:
+        self.open_box(box, asked)
+
+    @rule(planned=st.lists(plans(), min_size=1, max_size=4))
+    def put(self, planned: list[tuple[Draft, int | None, int | None]]) -> None:
+        self._put(planned)
+
+    @rule(wanted=st.lists(st.tuples(keys, st.sampled_from([None, b"1", b"2"])), min_size=1, max_size=3))
+    def record(self, wanted: list[tuple[Key, bytes | None]]) -> None:
+        drafts = [Draft(*key, hash=hash_) for key, hash_ in wanted]
+        mine, theirs = self.both(lambda store, _: store.record(self.box, drafts))
+        assert theirs == mine
+        self.compare()
+
+    @precondition(lambda self: self.claims)
+    @rule(
+        picks=st.lists(st.tuples(numbers, verdicts, delays, errors), min_size=1, max_size=5),
+        bare=st.lists(st.tuples(owners, message_ids, st.sampled_from([None, "a", "b"]), verdicts), max_size=2),
+    )
+    def settle(
+        self,
+        picks: list[tuple[int, str, timedelta | None, str | None]],
+        bare: list[tuple[UUID, str, str | None, str]],
+    ) -> None:
+        self._settle(
+            [(self._pick(number), *rest) for number, *rest in picks]
+            + [((held := Held(owner, id_, source), held), verdict, None, None) for owner, id_, source, verdict in bare]
+        )
 
     @precondition(lambda self: self.has(State.DEAD))
     @rule(which=filters | st.just(Filter(blocking=True)))
@@ -427,29 +617,6 @@ class Histories(RuleBasedStateMachine):
         assert theirs == mine
         self.compare()
 
-    @rule(by=st.sampled_from([1, 4, 9, 30]))
-    def time_passes(self, by: int) -> None:
-        self.clock.advance(by)
-
-    # -- what must always hold -----------------------------------------------------------------------------------
-
-    @invariant()
-    def claimed_means_claim(self) -> None:
-        for message in self.seen.values():
-            assert (message.state is State.CLAIMED) == (message.claim is not None)
-
-    @invariant()
-    def one_claim_per_group(self) -> None:
-        """The live leases in a FIFO group come from one call of claim."""
-        if not self.box.order.fifo:
-            return
-        live: dict[str, set[tuple[UUID, int]]] = defaultdict(set)
-        for message in self.seen.values():
-            if message.group is not None and message.claim is not None and message.claim.until > self.clock.now():
-                live[message.group].add((message.claim.owner, self.calls[message.id, message.claim.fence]))
-        for group, holders in live.items():
-            assert len(holders) == 1, f"group {group} is held by {holders}"
-
 
 def _answer(call: Callable[[Any, bool], Any], store: Any, sql: bool) -> Any:
     try:
@@ -464,8 +631,8 @@ def _settlement(target: Any, verdict: Any, delay: timedelta | None, error: str |
     return Settlement(target, verdict, None if verdict == "done" else delay, error if verdict == "retry" else None)
 
 
-class PostgresHistories(Histories):
-    """The same on PostgreSQL, in boxes of its own."""
+class OnPostgres(Lines):
+    """On PostgreSQL, in boxes of its own."""
 
     keeps_places = True
 
@@ -473,8 +640,8 @@ class PostgresHistories(Histories):
         return open_store(shared_database(), colour="sync", clock=clock)
 
 
-class RedisHistories(Histories):
-    """The same on Redis, in boxes of its own."""
+class OnRedis(Lines):
+    """On Redis, in boxes of its own."""
 
     def open(self, clock: FrozenClock) -> Any:
         return open_at(server(), "sync", prefix=redis_prefix(), clock=clock)
@@ -489,7 +656,7 @@ class RedisHistories(Histories):
             assert complaints(self.client(), redis_prefix(), self.box.key, counts=counts, now=now) == []
 
 
-class ClusterHistories(RedisHistories):
+class OnCluster(OnRedis):
     """On a real cluster, and in the other colour."""
 
     def open(self, clock: FrozenClock) -> Any:
@@ -497,6 +664,15 @@ class ClusterHistories(RedisHistories):
 
     def client(self) -> Any:
         return cluster_client()
+
+
+class PostgresHistories(OnPostgres, Histories): ...
+
+
+class RedisHistories(OnRedis, Histories): ...
+
+
+class ClusterHistories(OnCluster, Histories): ...
 
 
 class Awaited:
@@ -541,11 +717,21 @@ def _settings(histories: int) -> settings:
     )
 
 
-TestHistories = pytest.mark.req("IBX-106", "OBX-095", "C-26", "C-46")(Histories.TestCase)
-TestHistories.settings = _settings(HISTORIES)
-TestPostgresHistories = pytest.mark.req("IBX-106", "OBX-095", "C-26", "C-46")(PostgresHistories.TestCase)
-TestPostgresHistories.settings = _settings(max(HISTORIES // POSTGRES_SHARE, 1))
-TestRedisHistories = pytest.mark.req("IBX-106", "OBX-095", "C-26", "C-46")(RedisHistories.TestCase)
-TestRedisHistories.settings = _settings(max(HISTORIES // REDIS_SHARE, 1))
-TestClusterHistories = ClusterHistories.TestCase
-TestClusterHistories.settings = _settings(max(HISTORIES // CLUSTER_SHARE, 1))
+SHARES: dict[type[Lines], int] = {OnPostgres: POSTGRES_SHARE, OnCluster: CLUSTER_SHARE, OnRedis: REDIS_SHARE, Lines: 1}
+
+
+def _test(machine: type[Lines]) -> Any:
+    """The test of a machine, with as many histories as its store has time for."""
+    share = next(share for kind, share in SHARES.items() if issubclass(machine, kind))
+    case: Any = machine.TestCase
+    case.settings = _settings(max(HISTORIES // share, 1))
+    return pytest.mark.req("IBX-106", "OBX-095", "C-26", "C-46")(case)
+
+
+TestHistories = _test(Histories)
+TestPostgresHistories = _test(PostgresHistories)
+TestRedisHistories = _test(RedisHistories)
+TestClusterHistories = _test(ClusterHistories)
+TestLines = _test(Lines)
+TestPostgresLines = _test(OnPostgres)
+TestRedisLines = _test(OnRedis)
