@@ -31,8 +31,8 @@ check: $(READY) ## Style, types and the direction of imports
 unit: $(READY) ## All tests
 	$(BIN)/pytest --numprocesses auto --quiet
 
-chaos: $(READY) ## Killed workers and servers, cut connections, failover and every order of statements: a quarter of an hour
-	POSTROOM_CHAOS=1 $(BIN)/pytest tests/postgres_chaos tests/redis_chaos --quiet
+chaos: $(READY) ## Killed workers and servers, failover, every order of statements, every state of the FIFO rules: half an hour
+	POSTROOM_CHAOS=1 $(BIN)/pytest tests/postgres_chaos tests/redis_chaos tests/exploration --quiet -s
 
 requirements: $(READY) ## Whether each requirement of the built areas is proven; rewrites docs/requirements.md
 	$(BIN)/python tools/requirements.py

@@ -6,11 +6,9 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import ClassVar, Literal
 
-from postroom._kernel.limits import LONGEST
 from postroom._kernel.message import Claim
 from postroom._kernel.policy import Delivery
 from postroom._kernel.settlement import Settlement
-from postroom.errors import ArgumentTypeError, ArgumentValueError
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +26,6 @@ class Outcome:
     """Tried again without counting."""
     DEAD: ClassVar[Outcome]
     """Not tried again."""
-
-    def __post_init__(self) -> None:
-        if self.delay is None:
-            return
-        if not isinstance(self.delay, timedelta):
-            raise ArgumentTypeError(f"the delay of an outcome must be a timedelta, not {type(self.delay).__name__}")
-        if not timedelta() <= self.delay <= LONGEST:
-            raise ArgumentValueError("the delay of an outcome must be 0 or more, and not longer than a hundred years")
 
     def after(self, delay: timedelta) -> Outcome:
         return replace(self, delay=delay)

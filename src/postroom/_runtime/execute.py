@@ -36,6 +36,13 @@ class Executor:
         self._threads = ThreadPoolExecutor(box.work.concurrency, f"postroom {box.key}")
         self.closing = False
         """Set before handlers are cancelled: only then is a cancellation ours."""
+        self.runner: asyncio.Task[Any] | None = None
+        """The task of the pump: an event loop that ends cancels it, too, before any handler notices."""
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether a cancellation means that the worker must end. Otherwise it is the doing of a handler."""
+        return self.closing or (self.runner is not None and self.runner.cancelling() > 0)
 
     async def run(self, piece: Piece, *extra: Any) -> list[Outcome]:
         """An outcome for each message of the piece. Only our own cancellation is raised."""
@@ -123,7 +130,7 @@ class Executor:
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
-            if self.closing:
+            if self.is_ending:
                 raise asyncio.CancelledError from error  # a shutdown is not the message's fault
             _log.exception("%s handler failed on %s", self._where, ", ".join(map(name, messages)))
             task = asyncio.current_task()
@@ -134,7 +141,7 @@ class Executor:
 
     async def _end_cancellation(self, task: asyncio.Task[Any]) -> None:
         """A handler has cancelled the task in which it runs: its outcome counts, and no other message pays for it."""
-        while task.cancelling() and not self.closing:
+        while task.cancelling() and not self.is_ending:
             with suppress(asyncio.CancelledError):
                 await asyncio.sleep(0)  # where it is raised, unless the handler has caught it
             task.uncancel()

@@ -83,7 +83,7 @@ class Pump:
     async def run(self) -> None:
         """Until `stop`; then until nothing is in hand."""
         await self.release_all()  # where an earlier run has failed
-        self._executor.closing = False
+        self._executor.closing, self._executor.runner = False, asyncio.current_task()
         count = TURNS if self._store.features.concurrent else 1
         turns = [asyncio.create_task(self._take_turns()) for _ in range(count)]
         helpers = [asyncio.create_task(self._work()) for _ in range(self.box.work.concurrency)]
@@ -338,7 +338,7 @@ class Pump:
             try:
                 await self._work_on()
             except asyncio.CancelledError:
-                if self._executor.closing:
+                if self._executor.is_ending:
                     raise
                 _log.warning("%s a handler has cancelled the task in which it ran; the worker goes on", self._where)
                 task = asyncio.current_task()

@@ -477,11 +477,11 @@ UPDATE postroom_queue q
 RETURNING q.id, true
 
 -- name: late
--- Leases that have passed, among as many rows as one statement should read. No index knows of leases (a claim is a HOT
+-- Leases outside of lines that have passed, among as many rows as one statement should read. No index knows of leases (a claim is a HOT
 -- update), so all that is ready is read, in order; the next statement goes on where this one has ended. Returns the ids,
 -- and how far it read: NULL where there is no more.
 WITH ready AS MATERIALIZED (
-    SELECT q.id, q.available_at, q.state, q.lease_until
+    SELECT q.id, q.available_at, q.state = 2 AND q.lease_until <= :now AND q.holds IS NULL AS late
       FROM postroom_queue q
      WHERE q.box = :box AND q.available_at <= :now
        AND (q.available_at, q.id) > (coalesce(:since, '-infinity'::timestamptz), :after::bigint)
@@ -489,7 +489,7 @@ WITH ready AS MATERIALIZED (
      LIMIT :rows
 ), locked AS MATERIALIZED (
     SELECT id FROM postroom_queue
-     WHERE id = ANY (ARRAY (SELECT id FROM ready WHERE state = 2 AND lease_until <= :now LIMIT :limit))
+     WHERE id = ANY (ARRAY (SELECT id FROM ready WHERE late LIMIT :limit))
        AND state = 2 AND lease_until <= :now
      ORDER BY id
        FOR NO KEY UPDATE SKIP LOCKED
