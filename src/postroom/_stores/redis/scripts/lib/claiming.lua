@@ -33,6 +33,19 @@ local function is_held(held, in_hand)
   return false
 end
 
+-- What may be done with a message that could be claimed: 'take', 'take alone', or why it must die. Of many messages few
+-- records differ, and those that do not are one table: each is judged once.
+local TAKE, ALONE = 'take', 'take alone'
+local judged = {}
+local function judge(progress)
+  local verdict = judged[progress]
+  if not verdict then
+    verdict = cause_of_death(progress) or (is_suspect(progress) and ALONE) or TAKE
+    judged[progress] = verdict
+  end
+  return verdict
+end
+
 -- The members that one claim may take, while nobody holds the group; or the first of them that must die, and why. A
 -- suspect is taken alone.
 local function claimable_front(group, most, topics, suspects)
@@ -44,12 +57,11 @@ local function claimable_front(group, most, topics, suspects)
         or (topics and not topics[topic_of(call('HGET', MESSAGES, id))]) then
         break
       end
-      local cause = cause_of_death(progress)
-      if cause then return nil, id, cause end
-      local alone = is_suspect(progress)
-      if alone and (#ids > 0 or not suspects) then break end
+      local verdict = judge(progress)
+      if verdict ~= TAKE and verdict ~= ALONE then return nil, id, verdict end
+      if verdict == ALONE and (#ids > 0 or not suspects) then break end
       ids[#ids + 1], records[#records + 1] = id, progress
-      if alone then break end
+      if verdict == ALONE then break end
     end
   end
   return ids, records
@@ -109,7 +121,7 @@ local function claim(ask)
 
     local function take(id, progress)
       local record = claimed_record(progress)
-      if is_suspect(progress) then most = count + 1 end -- and nothing else
+      if judge(progress) == ALONE then most = count + 1 end -- and nothing else
       suspects = false
       count = count + 1
       taken[count], records[count] = id, record
@@ -168,10 +180,10 @@ local function claim(ask)
         end
       else
         local progress = view(progress_of[index])
-        local cause = cause_of_death(progress)
-        if cause then bury(load(id), cause)
-        elseif not suspects and is_suspect(progress) then pass_by(id)
-        else take(id, progress) end
+        local verdict = judge(progress)
+        if verdict == TAKE or (verdict == ALONE and suspects) then take(id, progress)
+        elseif verdict == ALONE then pass_by(id)
+        else bury(load(id), verdict) end
       end
     end
 
