@@ -256,7 +256,7 @@ def _value(statement: str, parameter: str, text: str) -> Any:
         **dict.fromkeys(("seen", "waiting", "claimed", "done", "dead"), 1),
         "sliding": 0,
         "blocking": 0,
-        "suspects": True,
+        "suspects": 1,
         "suspect_from": 2,
         "rows": 10_000,
     }

@@ -124,6 +124,8 @@ class Message(NamedTuple, Generic[T]):
     completed_by: UUID | None
     ending: Ending | None
     """How it came to be done."""
+    lost_leases: int = 0
+    """Leases that it has lost in a row, without any outcome: its worker died, or did not renew in time."""
     lease: Lease | None = None
     """In a handler: the lease under which it works."""
 

@@ -19,7 +19,7 @@ from postroom._kernel.decide import Outcome, decide, describe
 from postroom._kernel.ids import OwnerToken
 from postroom._kernel.message import Claim, Lease, Message
 from postroom._kernel.observer import Event
-from postroom._kernel.policy import Box
+from postroom._kernel.policy import Box, is_suspect
 from postroom._kernel.queries import Ask
 from postroom._kernel.settlement import Settlement
 from postroom._runtime.execute import Executor, name
@@ -57,6 +57,8 @@ class Pump:
         self._outcomes: list[Settlement] = []
         self._on_their_way: list[list[Settlement]] = []
         """What the turns under way are handing in."""
+        self._suspect: int | None = None
+        """The suspect that is in hand, if there is one: nothing else is claimed until it is settled."""
         self._handling: set[int] = set()
         """What handlers have at this moment."""
         self._busy: Counter[Handler | None] = Counter()
@@ -159,7 +161,7 @@ class Pump:
 
     def _has_room(self) -> bool:
         """For another claim, beside what those under way may bring, and what stays when all outcomes are settled."""
-        if self._stopping or (self._pace.under_way and not self._pace.is_plenty):
+        if self._stopping or self._suspect is not None or (self._pace.under_way and not self._pace.is_plenty):
             return False
         waiting = self._waiting_for_handlers()
         if self._topics_to_claim(self._full_topics(waiting)) == frozenset():
@@ -210,6 +212,8 @@ class Pump:
             self._on_their_way.remove(outcomes)
             if begun is not None:
                 self._pace.end()
+            if self._suspect is not None:
+                self._work_is_here.set()  # it waits until no claim is under way
         if self.last_error is not None:
             _log.info("%s the store answers again", self._where)
         self.last_error = None
@@ -253,7 +257,9 @@ class Pump:
             return await self._store.settle(self.box, outcomes), []
         self._left_out = self._full_topics(self._waiting_for_handlers())
         topics = self._topics_to_claim(self._left_out)
-        ask = Ask(self.owner, self.box.work.lease, limit, topics, self._doubtful(_now()))
+        # Of two claims under way, one may bring a suspect.
+        suspects = self._pace.under_way == 1
+        ask = Ask(self.owner, self.box.work.lease, limit, topics, self._doubtful(_now()), suspects)
         return await self._store.turn(self.box, outcomes, ask)
 
     def _doubtful(self, now: float) -> tuple[int, ...]:
@@ -296,8 +302,8 @@ class Pump:
         self._rest.begin(_now())
 
     def _receive(self, begun: Begun, messages: list[Message[Any]], limit: int, started: float) -> None:
-        # Suspects come one by one: where there is one, there may be more.
-        more = any(message.deliveries > 1 for message in messages)
+        # Suspects come alone: where there is one, there may be more.
+        more = any(message.lost_leases for message in messages)
         self._pace.learn(begun, len(messages), limit, _now(), polls=not self._draining, more=more)
         if not messages:
             if self._draining:  # what is in hand, or on its way here, may free a group, or be ready again
@@ -313,6 +319,8 @@ class Pump:
             if earlier is None:
                 held.append(message.under(Lease(claim, ends)))
                 self._in_hand[message.id] = held[-1]
+                if message.lost_leases and self._is_suspect(message):
+                    self._suspect = message.id
             else:  # its lease passed, and nobody here noticed before: its handler goes on under the new one
                 earlier.lease.claim, earlier.lease.ends = claim, ends  # type: ignore[union-attr]
         self._lines.extend(plan(held, self._handlers, fifo=self.box.order.fifo, concurrency=self.box.work.concurrency))
@@ -325,6 +333,9 @@ class Pump:
         if message is None or _proof(message).fence != claim.fence:
             return
         del self._in_hand[claim.id]
+        if self._suspect is not None:
+            self._suspect = None if claim.id == self._suspect else self._suspect
+            self._work_is_here.set()  # it may begin once nothing else is in hand
         message.lease.lost |= not kept  # type: ignore[union-attr]
         if self._draining and not self._in_hand:
             self.wake()
@@ -364,7 +375,13 @@ class Pump:
         """Its handler may take more, and has none of its messages under an earlier lease that was lost."""
         if piece.handler is not None and self._is_full(piece.handler):
             return False
+        if self._suspect is not None and piece.messages[0].id == self._suspect:
+            return len(self._in_hand) == 1 and not self._pace.under_way
         return not self._handling or self._handling.isdisjoint(message.id for message in piece.messages)
+
+    def _is_suspect(self, message: Message[Any]) -> bool:
+        """It may be what kills its workers. It is handled while nothing else is in hand, and takes nothing with it."""
+        return is_suspect(self.box, deliveries=message.deliveries - 1, lost_leases=message.lost_leases)
 
     def _is_full(self, handler: Handler) -> bool:
         return handler.concurrency is not None and self._busy[handler] >= handler.concurrency
@@ -588,7 +605,7 @@ class Pump:
         self._lines.clear()
         settled = {settlement.target.id for settlement in self._outcomes}  # type: ignore[union-attr]
         self._give_back(message for id_, message in self._in_hand.items() if id_ not in settled)
-        outcomes, self._outcomes, self._in_hand = self._outcomes, [], {}
+        outcomes, self._outcomes, self._in_hand, self._suspect = self._outcomes, [], {}, None
         if outcomes:
             await self._store.settle(self.box, outcomes)
 

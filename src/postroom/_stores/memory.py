@@ -688,6 +688,7 @@ def _message(entry: Entry) -> StoredMessage:
             entry.completed_at,
             entry.completed_by,
             entry.ending,
+            entry.lost,
             None,
         ),
     )

@@ -208,7 +208,7 @@ def found(blob: bytes) -> list[StoredMessage]:
 
 def _message(id_: int, content: Any, progress: Any, claim: Any, state: State, completed_by: UUID | None) -> Any:
     first, topic, source, name, correlation, form, due, hash_, _, group, collapse, received, headers, payload = content
-    _, _, attempt, deliveries, revision, last, expires, _, _, completed, ending, error, _ = progress
+    _, _, attempt, deliveries, revision, last, expires, _, _, completed, ending, error, lost = progress
     first_seen = from_microseconds(first)
     # Its constructor would cost as much again: this runs for every message that is claimed.
     return tuple.__new__(
@@ -239,6 +239,7 @@ def _message(id_: int, content: Any, progress: Any, claim: Any, state: State, co
             from_microseconds(completed) if completed else None,
             completed_by,
             _ENDINGS.get(ending),
+            lost,
             None,
         ),
     )

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from postroom._kernel.policy import EXPIRED, cause_of_death, is_suspect
+from postroom._kernel.policy import EXPIRED, cause_of_death, is_suspect, suspect_from
 from postroom._kernel.program import Program
 from postroom._stores.sql import rows
 from postroom._stores.sql.engines.base import Engine
@@ -62,6 +62,8 @@ class Taken(NamedTuple):
     """Messages that must not be claimed again: they are buried, and the claim goes on."""
     alone: bool
     """It is a suspect: the claim ends."""
+    passed_over: bool = False
+    """Suspects took the place of others that could be claimed: the claim goes on without them."""
 
     def rest_of(self, ask: Ask) -> Ask:
         left = 0 if self.alone else ask.limit - len(self.messages)
@@ -352,7 +354,7 @@ class QueuePrograms:
         while ask.limit:
             found = yield from take(box, ask)
             taken += found.messages
-            if not found.doomed:
+            if not (found.doomed or found.passed_over):
                 break
             yield from self.bury(box, found.doomed)
             ask = found.rest_of(ask)
@@ -363,8 +365,8 @@ class QueuePrograms:
         now = yield from self.moment()
         topics = None if ask.topics is None else self.engine.array(sorted(ask.topics))
         statement = "candidates" if topics is None else "candidates_on_topics"
-        in_hand = self.engine.array(list(ask.in_hand))
-        found = yield Statement(statement, {"box": box.key, "limit": ask.limit, "topics": topics, "in_hand": in_hand})
+        asked = {"box": box.key, "limit": ask.limit, "topics": topics, "in_hand": self.engine.array(list(ask.in_hand))}
+        found = yield Statement(statement, {**asked, **suspicion(box, ask)})
         fit: list[Row] = []
         suspects: list[Row] = []
         doomed: list[Doomed] = []
@@ -381,7 +383,7 @@ class QueuePrograms:
                 fit.append(row)
         alone = ask.suspects and bool(suspects) and not fit
         taken = yield from self._take_rows(ask, suspects[:1] if alone else fit, now)
-        return Taken(taken, doomed, alone)
+        return Taken(taken, doomed, alone, bool(suspects) and not alone)
 
     def _take_rows(self, ask: Ask, found: Sequence[Row], now: Any) -> Program[list[StoredMessage]]:
         """Take rows of the view postroom_work; answers their messages."""
@@ -697,6 +699,16 @@ class QueuePrograms:
         [(done,)] = yield Statement("count_done", {"box": box.key})
         counted = {rows.STATES[code]: count for code, count in found}
         return {state: counted.get(state, 0) for state in State} | {State.DONE: done}
+
+
+def suspicion(box: Box, ask: Ask) -> dict[str, Any]:
+    """Parameters by which a statement knows suspects: see is_suspect in the kernel."""
+    delivery = box.delivery
+    return {
+        "suspects": int(ask.suspects),
+        "suspect_from": suspect_from(delivery),
+        "most": delivery.max_deliveries,
+    }
 
 
 def line_of(box: Box, draft: Draft) -> str | None:

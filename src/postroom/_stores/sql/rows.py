@@ -85,7 +85,7 @@ def message_of(engine: Engine, row: tuple[Any, ...], claim: Claim | None = None)
     (
         id_, source, message_id, topic, payload, format_, headers, correlation_id, group, collapse_key, hash_,
         due, expires, received_at, first_seen, last_seen, revision, code, attempt, deliveries, last_error,
-        owner, fence, available_at, completed_at, completed_by, ending, _line, _box, _lost_leases,
+        owner, fence, available_at, completed_at, completed_by, ending, _line, _box, lost_leases,
     ) = row
     # fmt: on
     moment = engine.moment
@@ -125,18 +125,19 @@ def message_of(engine: Engine, row: tuple[Any, ...], claim: Claim | None = None)
             None if completed_at is None else moment(completed_at),
             None if completed_by is None else engine.owner(completed_by),
             None if ending is None else Ending(ending),
+            lost_leases or 0,
             None,
         ),
     )
 
 
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
-_NO_END = (None, None, None, None)
+_NO_END = (None, None, None)
 
 
 def claimed(engine: Engine, found: Iterable[Any], owner: UUID, until: datetime) -> list[StoredMessage]:
-    """Messages that were just claimed, from lean rows: a message up to its revision, then attempt, deliveries, error
-    and fence. This runs for every message that is worked on: it copies slices, and converts little.
+    """Messages that were just claimed, from lean rows: a message up to its revision, then attempt, deliveries, error,
+    fence and lost leases. This runs for every message that is worked on: it copies slices, and converts little.
     """
     payload, new, moments = engine.payload, tuple.__new__, slice(11, 16)
     utc = engine.moment(until)
@@ -160,6 +161,8 @@ def claimed(engine: Engine, found: Iterable[Any], owner: UUID, until: datetime) 
                     *row[17:20],
                     new(Claim, (row[0], owner, row[20], utc)),
                     *_NO_END,
+                    row[21],
+                    None,
                 ),
             )
         )

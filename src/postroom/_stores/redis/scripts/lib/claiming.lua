@@ -205,7 +205,8 @@ local function claim(ask)
     parts[at], parts[at + 1], parts[at + 2] = '\147\176', taken[index], '\158'
     parts[at + 3], parts[at + 4] = body, records[index]
   end
-  if count < most then claimable = false end -- whatever there was is taken: nobody need be told
+  -- All that there was is taken, unless the rest is for workers of other topics: then no other worker need be woken.
+  if count < most and not topics then claimable = false end
   local again = count < most and more and looked >= most_looks
   return concat(parts), lease_end, again and pack({skip, skip_lapsed}) or ''
 end

@@ -6,22 +6,23 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from postroom._kernel.policy import DELIVERY_LIMIT, EXPIRED, suspect_from
+from postroom._kernel.policy import DELIVERY_LIMIT, EXPIRED
 from postroom._kernel.program import Program
 from postroom._stores.sql import rows
 from postroom._stores.sql.engines.postgres.arrays import NULL, array_text, text_array
 from postroom._stores.sql.engines.postgres.frontier import BEGINNING, Frontier, Place
 from postroom._stores.sql.engines.postgres.wakeups import Wakeups
 from postroom._stores.sql.lines import MOST_HINTS, Doomed, Picked
-from postroom._stores.sql.queue import Arrived, Indexed, QueuePrograms, Taken, batches_of_one_owner
+from postroom._stores.sql.queue import Arrived, Indexed, QueuePrograms, Taken, batches_of_one_owner, suspicion
 from postroom._stores.sql.statements import Statement
 from postroom.spi import Ask, Box, Claim, Draft, Filter, Key, Settlement, StoredMessage
 
 Row = tuple[Any, ...]
 
-_LAST, _UNTIL, _ALONE, _SETTLED, _DOOMED, _LINES = 11, 12, 17, 21, 22, 23
-"""The first row of what a turn returns: how far it looked, the end of the leases, whether it took a suspect, what was
-settled, what is doomed, and the lines that have moved on: none, unless the box had an order before."""
+_LAST, _UNTIL, _SUSPECTS, _ALONE, _SETTLED, _DOOMED, _LINES = 11, 12, 16, 17, 22, 23, 24
+"""The first row of what a turn returns: how far it looked, the end of the leases, how many suspects there were, whether
+it took one, what was settled, what is doomed, and the lines that have moved on: none, unless the box had an order
+before."""
 REAPED_AT_ONCE = 10_000
 """Rows that a reap reads with one statement, in search of leases that have passed."""
 
@@ -107,7 +108,7 @@ class PostgresQueue(QueuePrograms):
         found = yield Statement("turn", self._asked(box, ask, since), alone=True)
         taken = yield from self._receive(box, ask, found, since)
         left = taken.rest_of(ask)
-        if since != BEGINNING and left.limit and not taken.doomed:
+        if since != BEGINNING and left.limit and not (taken.doomed or taken.passed_over):
             rest = yield from self._claim_due(box, left)
             return rest._replace(messages=taken.messages + rest.messages)
         return taken
@@ -120,8 +121,7 @@ class PostgresQueue(QueuePrograms):
             "limit": ask.limit,
             "topics": None if ask.topics is None else sorted(ask.topics),
             "in_hand": list(ask.in_hand),
-            "suspects": ask.suspects,
-            "suspect_from": suspect_from(box.delivery),
+            **suspicion(box, ask),
             **_limits(box),
             "since": since.available_at,
             "after": since.id,
@@ -132,12 +132,13 @@ class PostgresQueue(QueuePrograms):
         """What a claim returned: messages, and what must be buried instead."""
         about, *claimed = found
         doomed, alone = about[_DOOMED], bool(about[_ALONE])
+        passed_over = bool(about[_SUSPECTS]) and not alone
         last = Place(about[_LAST], claimed[-1][0]) if len(claimed) == ask.limit else None
         self._frontier.advance(box.key, since, last)
         messages = rows.claimed(self.engine, claimed, ask.owner, about[_UNTIL])
         if not doomed:
-            return Taken(messages, [], alone)
-        return Taken(messages, (yield from self._lock_doomed(box, doomed)), alone)
+            return Taken(messages, [], alone, passed_over)
+        return Taken(messages, (yield from self._lock_doomed(box, doomed)), alone, passed_over)
 
     def _lock_doomed(self, box: Box, ids: Sequence[int]) -> Program[list[Doomed]]:
         locked = yield Statement("lock_doomed", {"ids": ids, **_limits(box)})
@@ -197,7 +198,11 @@ class PostgresQueue(QueuePrograms):
         batches = list(batches_of_one_owner(done))
         simple = not box.order.fifo and box.keeping.on_success == "keep" and box.delivery.on_stale_ack == "done"
         if not (successes and simple and len(batches) == 1 and batches[0][0] == ask.owner):
-            return (yield from super().turn(box, settlements, ask))
+            settled = yield from super().settle(box, settlements)
+            claimed = yield from self.claim(box, ask)
+            if ask.topics is not None:
+                yield from self._notify_of_lines(box, settled)
+            return settled, claimed
         since = self._frontier.since(box.key)
         owner, held = batches[0]
         asked = {**self._asked(box, ask, since), **self._proof(box, owner, held)}
@@ -210,9 +215,19 @@ class PostgresQueue(QueuePrograms):
         taken = yield from self._receive(box, ask, found, since)
         yield from self.bury(box, taken.doomed)
         messages, left = taken.messages, taken.rest_of(ask)
-        if left.limit and (since != BEGINNING or taken.doomed or lines):
+        if left.limit and (since != BEGINNING or taken.doomed or taken.passed_over or lines):
             messages += yield from self.claim(box, left)
         return kept, messages
+
+    def settle(self, box: Box, settlements: Sequence[Settlement]) -> Program[list[bool]]:
+        kept = yield from super().settle(box, settlements)
+        yield from self._notify_of_lines(box, kept)
+        return kept
+
+    def _notify_of_lines(self, box: Box, kept: list[bool]) -> Program[None]:
+        """The next of a group may be for another worker: of another topic, or because this one claims nothing now."""
+        if box.order.fifo and any(kept) and self._wakeups.tells(box.key, joined=False):
+            yield Statement("notify", {"channel": self._channel, "box": box.key})
 
     def _complete(self, box: Box, done: Sequence[Indexed]) -> Program[list[int]]:
         settled: list[int] = []

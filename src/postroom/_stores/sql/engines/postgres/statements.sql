@@ -228,7 +228,7 @@ SELECT id FROM postroom_queue
 --
 -- `due` is materialised, or the planner might run it again for each row and lock more than was asked for. A suspect
 -- (see is_suspect in the kernel) is taken alone, if it comes first. The first row is about all of it: how far the look went,
--- the end of the leases, whether a suspect was taken, what was settled, what must not be claimed any more, and the lines
+-- the end of the leases, how many suspects there are, whether one was taken, what was settled, what must not be claimed any more, and the lines
 -- that have moved on; it has as many columns as the others.
 WITH given AS MATERIALIZED (
     SELECT :ids::text::bigint[] AS ids, :fences::text::bigint[] AS fences
@@ -253,6 +253,8 @@ WITH given AS MATERIALIZED (
        AND (q.state = 1 OR q.lease_until <= :now)
        AND NOT (q.state = 2 AND q.owner = :owner AND q.id = ANY ((SELECT ids FROM given)::bigint[]))  -- just settled
        AND q.id <> ALL (:in_hand::bigint[])
+       AND (:suspects::integer = 1
+            OR q.lost_leases + (q.state = 2)::integer < CASE WHEN q.deliveries + 1 >= :most THEN 1 ELSE :suspect_from::integer END)
        AND (:topics::text[] IS NULL OR (SELECT topic FROM postroom_message m WHERE m.id = q.id) = ANY (:topics))
      ORDER BY q.available_at, q.id
      LIMIT :limit
@@ -260,7 +262,7 @@ WITH given AS MATERIALIZED (
 ), alone AS MATERIALIZED (
     SELECT first.id
       FROM (SELECT id, suspect FROM due WHERE may ORDER BY available_at, id LIMIT 1) AS first
-     WHERE first.suspect AND :suspects::boolean
+     WHERE first.suspect
 ), taken AS (
     -- In a box without order nobody stands in a line, unless it had an order before.
     UPDATE postroom_queue q
@@ -269,17 +271,17 @@ WITH given AS MATERIALIZED (
            holds = q.group_id
      WHERE q.id = ANY (CASE WHEN EXISTS (SELECT FROM alone) THEN ARRAY (SELECT id FROM alone)
                             ELSE ARRAY (SELECT id FROM due WHERE may AND NOT suspect) END)
-    RETURNING q.id, q.available_at, q.attempt, q.deliveries, q.last_error, q.fence
+    RETURNING q.id, q.available_at, q.attempt, q.deliveries, q.last_error, q.fence, q.lost_leases
 )
 (SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, (SELECT max(available_at) FROM due),
-        :now + :lease::interval, NULL, NULL, NULL, NULL,
-        (SELECT count(*) FROM alone)::integer, NULL, NULL, NULL,
+        :now + :lease::interval, NULL, NULL, NULL, (SELECT count(*) FROM due WHERE may AND suspect)::integer,
+        (SELECT count(*) FROM alone)::integer, NULL, NULL, NULL, NULL,
         array(SELECT id FROM gone), array(SELECT id FROM due WHERE NOT may),
         array(SELECT DISTINCT group_id FROM gone WHERE group_id IS NOT NULL))
 UNION ALL
 (SELECT m.id, m.source, m.message_id, m.topic, m.payload, m.format, m.headers, m.correlation_id, m.group_id,
        m.collapse_key, m.hash, m.due, m.expires, m.received_at, m.first_seen, m.last_seen, m.revision,
-       t.attempt, t.deliveries, t.last_error, t.fence, NULL, NULL, NULL
+       t.attempt, t.deliveries, t.last_error, t.fence, t.lost_leases, NULL, NULL, NULL
   FROM taken t
   CROSS JOIN LATERAL (SELECT * FROM postroom_message m WHERE m.id = t.id LIMIT 1) m
  ORDER BY t.available_at, t.id)
@@ -377,7 +379,7 @@ WITH given AS MATERIALIZED (
            lost_leases = q.lost_leases + (q.state = 2)::integer, lease_until = :until, available_at = :until, stale = 0,
            holds = q.group_id
      WHERE q.id = ANY (ARRAY (SELECT id FROM judged WHERE nth IS NULL OR number = nth))
-    RETURNING q.id, q.attempt, q.deliveries, q.last_error, q.fence, q.group_id,
+    RETURNING q.id, q.attempt, q.deliveries, q.last_error, q.fence, q.lost_leases, q.group_id,
               width_bucket(q.id, (SELECT ids FROM given)) AS n
 ), ended AS (
     -- The worker that held a group before has lost all of it, not only what is taken now.
@@ -388,7 +390,7 @@ WITH given AS MATERIALIZED (
 )
 SELECT m.id, m.source, m.message_id, m.topic, m.payload, m.format, m.headers, m.correlation_id, m.group_id,
        m.collapse_key, m.hash, m.due, m.expires, m.received_at, m.first_seen, m.last_seen, m.revision,
-       t.attempt, t.deliveries, t.last_error, t.fence
+       t.attempt, t.deliveries, t.last_error, t.fence, t.lost_leases
   FROM taken t
   CROSS JOIN LATERAL (SELECT * FROM postroom_message m WHERE m.id = t.id LIMIT 1) m
  ORDER BY ((SELECT places FROM given))[t.n]

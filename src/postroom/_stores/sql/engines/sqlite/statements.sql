@@ -30,17 +30,20 @@ RETURNING revision
 -- Lists come as JSON text: SQLite has no arrays, and a list of parameters would change the text with its length.
 
 -- name: candidates
--- Two ranges of one index, each read only as far as asked.
+-- Two ranges of one index, each read only as far as asked. Suspects are passed by where none may be claimed.
 SELECT w.*
   FROM (SELECT id, available_at FROM (
           SELECT id, available_at FROM postroom_queue
            WHERE box = :box AND state = 2 AND available_at <= :now
              AND id NOT IN (SELECT value FROM json_each(:in_hand))
+             AND (:suspects OR lost_leases + 1 < CASE WHEN deliveries + 1 >= :most THEN 1 ELSE :suspect_from END)
            ORDER BY available_at, id LIMIT :limit)
         UNION ALL
         SELECT id, available_at FROM (
           SELECT id, available_at FROM postroom_queue
-           WHERE box = :box AND state = 1 AND available_at <= :now ORDER BY available_at, id LIMIT :limit)
+           WHERE box = :box AND state = 1 AND available_at <= :now
+             AND (:suspects OR lost_leases < CASE WHEN deliveries + 1 >= :most THEN 1 ELSE :suspect_from END)
+           ORDER BY available_at, id LIMIT :limit)
         ORDER BY available_at, id LIMIT :limit) picked
   JOIN postroom_work w ON w.id = picked.id
  ORDER BY picked.available_at, picked.id
@@ -51,12 +54,14 @@ SELECT w.*
           SELECT q.id, q.available_at FROM postroom_queue q JOIN postroom_message m ON m.id = q.id
            WHERE q.box = :box AND q.state = 2 AND q.available_at <= :now
              AND q.id NOT IN (SELECT value FROM json_each(:in_hand))
+             AND (:suspects OR q.lost_leases + 1 < CASE WHEN q.deliveries + 1 >= :most THEN 1 ELSE :suspect_from END)
              AND m.topic IN (SELECT value FROM json_each(:topics))
            ORDER BY q.available_at, q.id LIMIT :limit)
         UNION ALL
         SELECT id, available_at FROM (
           SELECT q.id, q.available_at FROM postroom_queue q JOIN postroom_message m ON m.id = q.id
            WHERE q.box = :box AND q.state = 1 AND q.available_at <= :now
+             AND (:suspects OR q.lost_leases < CASE WHEN q.deliveries + 1 >= :most THEN 1 ELSE :suspect_from END)
              AND m.topic IN (SELECT value FROM json_each(:topics))
            ORDER BY q.available_at, q.id LIMIT :limit)
         ORDER BY available_at, id LIMIT :limit) picked
