@@ -32,7 +32,7 @@ unit: $(READY) ## All tests
 	$(BIN)/pytest --numprocesses auto --quiet
 
 chaos: $(READY) ## Killed workers and servers, cut connections, failover and every order of statements: a quarter of an hour
-	POSTROOM_CHAOS=1 $(BIN)/pytest tests/postgres_chaos tests/redis_chaos --quiet
+	POSTROOM_CHAOS=1 $(BIN)/pytest tests/postgres_chaos tests/redis_chaos tests/exploration --quiet
 
 requirements: $(READY) ## Whether each requirement of the built areas is proven; rewrites docs/requirements.md
 	$(BIN)/python tools/requirements.py

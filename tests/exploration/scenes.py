@@ -53,8 +53,8 @@ SCENES = {
     "block-limited": Scene(BLOCK_LIMITED, ONE_WITH_EVERYTHING, 400, 20_000),
     "unblock-three": Scene(UNBLOCK, THREE, 600, ALL_OF_THEM),
     "block-three": Scene(BLOCK, THREE, 600, ALL_OF_THEM),
-    "unblock-two-groups": Scene(UNBLOCK, TWO_GROUPS, 500, ALL_OF_THEM),
-    "block-two-groups": Scene(BLOCK, TWO_GROUPS, 500, ALL_OF_THEM),
-    "unblock-six": Scene(UNBLOCK, SIX, 300, 40_000),
-    "block-six": Scene(BLOCK, SIX, 300, 40_000),
+    "unblock-two-groups": Scene(UNBLOCK, TWO_GROUPS, 500, 20_000),
+    "block-two-groups": Scene(BLOCK, TWO_GROUPS, 500, 20_000),
+    "unblock-six": Scene(UNBLOCK, SIX, 300, 20_000),
+    "block-six": Scene(BLOCK, SIX, 300, 20_000),
 }
