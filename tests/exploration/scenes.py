@@ -45,16 +45,16 @@ TWO_GROUPS = Vocabulary("gh", 2, puts=("now",), verdicts=FEW_VERDICTS)
 SIX = Vocabulary("gh", 3, puts=("now", "due"), verdicts=FEW_VERDICTS)
 
 SCENES = {
-    "unblock": Scene(UNBLOCK, ONE, ALL_OF_THEM, ALL_OF_THEM),
-    "block": Scene(BLOCK, ONE, ALL_OF_THEM, ALL_OF_THEM),
-    "unblock-everything": Scene(UNBLOCK, ONE_WITH_EVERYTHING, 600, ALL_OF_THEM),
-    "block-everything": Scene(BLOCK, ONE_WITH_EVERYTHING, 600, ALL_OF_THEM),
+    "unblock": Scene(UNBLOCK, ONE, 1000, ALL_OF_THEM),
+    "block": Scene(BLOCK, ONE, 1000, ALL_OF_THEM),
+    "unblock-everything": Scene(UNBLOCK, ONE_WITH_EVERYTHING, 600, 20_000),
+    "block-everything": Scene(BLOCK, ONE_WITH_EVERYTHING, 600, 20_000),
     "unblock-limited": Scene(UNBLOCK_LIMITED, ONE_WITH_EVERYTHING, 400, 20_000),
     "block-limited": Scene(BLOCK_LIMITED, ONE_WITH_EVERYTHING, 400, 20_000),
-    "unblock-three": Scene(UNBLOCK, THREE, 600, ALL_OF_THEM),
-    "block-three": Scene(BLOCK, THREE, 600, ALL_OF_THEM),
-    "unblock-two-groups": Scene(UNBLOCK, TWO_GROUPS, 500, ALL_OF_THEM),
-    "block-two-groups": Scene(BLOCK, TWO_GROUPS, 500, ALL_OF_THEM),
-    "unblock-six": Scene(UNBLOCK, SIX, 300, 40_000),
-    "block-six": Scene(BLOCK, SIX, 300, 40_000),
+    "unblock-three": Scene(UNBLOCK, THREE, 600, 20_000),
+    "block-three": Scene(BLOCK, THREE, 600, 20_000),
+    "unblock-two-groups": Scene(UNBLOCK, TWO_GROUPS, 500, 20_000),
+    "block-two-groups": Scene(BLOCK, TWO_GROUPS, 500, 20_000),
+    "unblock-six": Scene(UNBLOCK, SIX, 300, 20_000),
+    "block-six": Scene(BLOCK, SIX, 300, 20_000),
 }

@@ -371,9 +371,9 @@ class Lines(RuleBasedStateMachine):
         claimable = set() if self.shelf.doomed(self.box, now) else self.shelf.claimable(now, topics)
         fifo = self.box.order.fifo
         follows = fifo or self.keeps_places
-        if follows and self.shelf.doomed(self.box, now):
-            limit = ENOUGH
-        ask = Ask(owner, lease, limit, topics)
+        buries = follows and self.shelf.doomed(self.box, now)
+        # Which messages a claim buries before it comes to a suspect is a store's own choice.
+        ask = Ask(owner, lease, ENOUGH if buries else limit, topics, suspects=not buries)
         theirs = self.sql.claim(self.box, ask)
         if follows:
             self.shelf.preferred = list(dict.fromkeys((fifo and m.group) or self.ids[m.id] for m in theirs))
@@ -383,7 +383,7 @@ class Lines(RuleBasedStateMachine):
             theirs.sort(key=lambda message: message.id)
         assert len(mine) == len(theirs)
         assert [self.translate(message, like) for message, like in zip(theirs, mine, strict=True)] == mine
-        assert len(mine) <= limit
+        assert len(mine) <= ask.limit
         self.compare()
         self.call += 1
         new: list[tuple[Claim, Claim]] = []
