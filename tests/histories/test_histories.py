@@ -362,9 +362,9 @@ class Lines(RuleBasedStateMachine):
             self._claim(owner, seconds(10), limit, frozenset({topic}))
 
     def _claim(
-        self, owner: UUID, lease: timedelta, limit: int, topics: frozenset[str] | None
+        self, owner: UUID, lease: timedelta, limit: int, topics: frozenset[str] | None, *, suspects: bool = False
     ) -> list[tuple[Claim, Claim]]:
-        """Returns the new claims of both stores."""
+        """Returns the new claims of both stores. `suspects`: they may be claimed in any case."""
         now = to_microseconds(self.clock.now())
         if self.box.order.fifo and self.shelf.has_lapsed(now):
             self._reap(ENOUGH)
@@ -373,7 +373,7 @@ class Lines(RuleBasedStateMachine):
         follows = fifo or self.keeps_places
         buries = follows and self.shelf.doomed(self.box, now)
         # Which messages a claim buries before it comes to a suspect is a store's own choice.
-        ask = Ask(owner, lease, ENOUGH if buries else limit, topics, suspects=not buries)
+        ask = Ask(owner, lease, ENOUGH if buries else limit, topics, suspects=suspects or not buries)
         theirs = self.sql.claim(self.box, ask)
         if follows:
             self.shelf.preferred = list(dict.fromkeys((fifo and m.group) or self.ids[m.id] for m in theirs))
@@ -508,6 +508,8 @@ class Lines(RuleBasedStateMachine):
         while idle < 2 * len(topics):
             for owner, topic in zip(OWNERS, topics, strict=True):
                 claims = self._claim(owner, seconds(5), 2, frozenset({topic}))
+                if not claims:
+                    claims = self._claim(owner, seconds(5), 2, frozenset({topic}), suspects=True)
                 if claims:
                     self._settle([(pair, "done", None, None) for pair in claims])
                 idle = 0 if claims else idle + 1

@@ -505,6 +505,7 @@ class MemoryVerbs:
         self, shelf: Shelf, entry: Entry, ending: Ending, now: datetime, *, by: UUID | None, blank: bool = False
     ) -> None:
         entry.state, entry.ending, entry.completed_at, entry.completed_by = State.DONE, ending, now, by
+        entry.lost = 0
         if blank:
             entry.draft = entry.draft._replace(payload="", format="text", headers=None)
         self._leave(shelf, entry, now)

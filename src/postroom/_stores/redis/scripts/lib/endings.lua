@@ -30,6 +30,7 @@ local function finish(entry, ending, by, blanks)
   local progress = entry.progress
   local was = progress[STATE]
   progress[STATE], progress[ENDING], progress[COMPLETED], progress[OWNER] = 'd', ending, now, by
+  progress[LOST] = 0
   save(entry)
   call('ZADD', DONE, now, entry.id)
   if blanks then blank(entry) end

@@ -64,7 +64,7 @@ local function acknowledge(acks, stirred, kept)
         local progress = view(record)
         ending = still_held(progress, ack.owner, ack.fence) and pack({
           'd', progress[FENCE], progress[ATTEMPT], progress[DELIVERIES], progress[REVISION], progress[LAST_SEEN],
-          progress[EXPIRES], progress[OWNER], progress[STALE], now, 'handled', progress[ERROR], progress[LOST],
+          progress[EXPIRES], progress[OWNER], progress[STALE], now, 'handled', progress[ERROR], 0,
         })
         verdicts[record] = ending
       end
