@@ -198,19 +198,20 @@ class FollowingShelf(Shelf):
             if still and (ask.topics is None or entry.draft.topic in ask.topics):
                 yield entry
 
-    def doomed(self, box: Box, now: int) -> bool:
-        """Whether some message must not be claimed any more: a claim buries it where it happens to look first."""
-        return any(
-            cause_of_death(
+    def doomed(self, box: Box, now: int) -> list[Entry]:
+        """Messages that must not be claimed any more: a claim buries one where it happens to look first."""
+        return [
+            entry
+            for entry in self.entries.values()
+            if entry.state in {State.WAITING, State.CLAIMED}
+            and cause_of_death(
                 box,
                 deliveries=entry.deliveries,
                 lost_leases=entry.lost_leases,
                 expires=None if entry.expires is None else to_microseconds(entry.expires),
                 now=now,
             )
-            for entry in self.entries.values()
-            if entry.state in {State.WAITING, State.CLAIMED}
-        )
+        ]
 
     def has_lapsed(self, now: int) -> bool:
         """Whether a lease has ended while a claim has a choice between groups: then a store may take the front of one
@@ -362,18 +363,18 @@ class Lines(RuleBasedStateMachine):
             self._claim(owner, seconds(10), limit, frozenset({topic}))
 
     def _claim(
-        self, owner: UUID, lease: timedelta, limit: int, topics: frozenset[str] | None, *, suspects: bool = False
+        self, owner: UUID, lease: timedelta, limit: int, topics: frozenset[str] | None
     ) -> list[tuple[Claim, Claim]]:
-        """Returns the new claims of both stores. `suspects`: they may be claimed in any case."""
+        """Returns the new claims of both stores."""
         now = to_microseconds(self.clock.now())
         if self.box.order.fifo and self.shelf.has_lapsed(now):
             self._reap(ENOUGH)
         claimable = set() if self.shelf.doomed(self.box, now) else self.shelf.claimable(now, topics)
         fifo = self.box.order.fifo
         follows = fifo or self.keeps_places
-        buries = follows and self.shelf.doomed(self.box, now)
+        buries = follows and bool(self.shelf.doomed(self.box, now))
         # Which messages a claim buries before it comes to a suspect is a store's own choice.
-        ask = Ask(owner, lease, ENOUGH if buries else limit, topics, suspects=suspects or not buries)
+        ask = Ask(owner, lease, ENOUGH if buries else limit, topics, suspects=not buries)
         theirs = self.sql.claim(self.box, ask)
         if follows:
             self.shelf.preferred = list(dict.fromkeys((fifo and m.group) or self.ids[m.id] for m in theirs))
@@ -507,9 +508,11 @@ class Lines(RuleBasedStateMachine):
         topics, idle = (*TOPICS, NO_TOPIC), 0
         while idle < 2 * len(topics):
             for owner, topic in zip(OWNERS, topics, strict=True):
+                # What is doomed would keep suspects from being claimed here.
+                doomed = [entry.draft.key for entry in self.shelf.doomed(self.box, to_microseconds(self.clock.now()))]
+                self.model.mark(self.box, doomed, "dead")
+                self.sql.mark(self.box, doomed, "dead")
                 claims = self._claim(owner, seconds(5), 2, frozenset({topic}))
-                if not claims:
-                    claims = self._claim(owner, seconds(5), 2, frozenset({topic}), suspects=True)
                 if claims:
                     self._settle([(pair, "done", None, None) for pair in claims])
                 idle = 0 if claims else idle + 1

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
-from postroom import Inbox, Postroom, State
+from postroom import Inbox, Message, Postroom, State
 from postroom._kernel.policy import DELIVERY_LIMIT
 from postroom.testing import FrozenClock
-from tests.scenarios.support import LEASE, ids, owner, put, states
+from tests.scenarios.conftest import OpenRoom
+from tests.scenarios.support import LEASE, SOON, eventually, ids, owner, put, states
 
 MOST = 3
 """Leases in a row that may end without an outcome."""
@@ -141,3 +143,28 @@ async def test_an_outcome_between_lost_leases_begins_the_count_anew(
         clock.advance(60)
     message = await inbox.get("1")
     assert (message.state, message.attempt) == (State.WAITING, 3)
+
+
+@pytest.mark.parametrize("order", ["none", "fifo"])
+async def test_a_worker_handles_a_suspect_while_nothing_else_is_in_hand(open_room: OpenRoom, *, order: Any) -> None:
+    """What it kills is then only its own worker, and what it takes with it is nothing."""
+    room = await open_room()
+    inbox = room.inbox(order=order, max_lost_leases=2, concurrency=4, poll_interval=SOON, max_poll_interval=SOON)
+    await put_each(inbox, *range(4))
+    assert len(await inbox.claim(owner(), 0.001, 10)) == 4
+    beside: dict[str, int] = {}
+
+    @inbox.handler("t")
+    async def handle(message: Message[str]) -> None:
+        await asyncio.sleep(0.01)
+        if message.lost_leases:
+            beside[message.message_id] = room.health()["inbox:inbox"].in_hand
+
+    await put_each(inbox, *range(4, 30))
+    await room.start()
+
+    async def all_are_done() -> bool:
+        return (await inbox.counts())[State.DONE] == 30
+
+    assert await eventually(all_are_done, 8), f"{await inbox.counts()}"
+    assert beside == dict.fromkeys("0123", 1)

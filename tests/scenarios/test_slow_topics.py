@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from postroom import Message, NewMessage, Postroom
-from tests.scenarios.support import SOON
+from postroom import Message, NewMessage, Postroom, State
+from tests.scenarios.support import SOON, eventually, put
 
 SLOW, FAST = 300, 20
 
@@ -44,3 +44,22 @@ async def test_a_fast_topic_behind_many_slow_messages(room: Postroom, *, order: 
         assert len(slow) == 1
     finally:
         over.set()
+
+
+async def test_what_waits_for_a_slow_handler_is_not_delivered_again(room: Postroom) -> None:
+    inbox = room.inbox(concurrency=4, max_deliveries=3, lease_seconds=0.3, poll_interval=SOON, max_poll_interval=SOON)
+
+    @inbox.handler("slow", concurrency=1)
+    async def handle_slow(message: Message[str]) -> None:
+        await asyncio.sleep(0.03)
+
+    inbox.handler("fast")(lambda _: None)
+    await put(inbox, *range(40), topic="slow")
+    await room.start()
+
+    async def all_have_ended() -> bool:
+        counts = await inbox.counts()
+        return counts[State.WAITING] + counts[State.CLAIMED] == 0
+
+    assert await eventually(all_have_ended, 6)
+    assert (await inbox.counts())[State.DONE] == 40

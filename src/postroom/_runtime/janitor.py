@@ -48,12 +48,13 @@ class Janitor:
         self._cleaning = cleaning
         self._services: PerLoop[dict[str, Service]] = PerLoop(dict)
 
-    def start(self, boxes: Iterable[Any], store_name: str) -> None:
+    def start(self, boxes: Iterable[Any], store_name: str, is_overdue: Callable[[str], bool]) -> None:
+        """`is_overdue`: whether a worker of the box with this key has something in hand whose lease may have passed."""
         if not self._cleaning.automatic:
             return
         for box in boxes:
             where = f"store={store_name} box={box.box.key}"
-            self._add(f"{where} reap", box.reap, self._cleaning.reap_interval)
+            self._add(f"{where} reap", partial(self._reap, box, is_overdue), self._cleaning.reap_interval)
             for state in _purged_states(box):
                 self._add(f"{where} purge {state}", partial(self._purge, box, state), self._cleaning.interval)
         for service in self._services.get().values():
@@ -70,6 +71,11 @@ class Janitor:
 
         delay = self._cleaning.restart_delay.total_seconds()
         self._services.get().setdefault(name, Service(name, forever, restart_delay=delay))
+
+    async def _reap(self, box: Any, is_overdue: Callable[[str], bool]) -> None:
+        """Not while that would undo the late success of a handler here. Claims free what others have lost."""
+        if not is_overdue(box.box.key):
+            await box.reap()
 
     async def _purge(self, box: Any, state: State) -> int:
         keeping = box.box.keeping

@@ -41,9 +41,6 @@ class Backlog:
     def __bool__(self) -> bool:
         return bool(self._lines)
 
-    def __iter__(self) -> Iterator[Line]:
-        return iter(self._lines)
-
     def extend(self, lines: Iterable[Line]) -> None:
         for line in lines:
             self._lines.append(line)
@@ -62,11 +59,6 @@ class Backlog:
                 self._count(line, -1)
                 return line
         return None
-
-    def remove(self, lines: list[Line]) -> None:
-        for line in lines:
-            self._lines.remove(line)
-            self._count(line, -1)
 
     def clear(self) -> list[Line]:
         lines = list(self._lines)

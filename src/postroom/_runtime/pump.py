@@ -52,6 +52,8 @@ class Pump:
         self._where = f"store={store.name} box={box.key}"
         self._executor = Executor(box, self._where, self._tell)
         self._most = 2 * box.work.batch_size
+        self._enough = max(box.work.batch_size // 2, 1)
+        """Messages that may wait for a handler which takes no more at a time."""
         self._in_hand: dict[int, Message[Any]] = {}
         self._lines = Backlog()
         self._outcomes: list[Settlement] = []
@@ -114,6 +116,12 @@ class Pump:
     @property
     def in_hand(self) -> int:
         return len(self._in_hand)
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether a lease of what is in hand may have passed, and a late success could still count."""
+        now = _now()
+        return any(message.lease.ends <= now for message in self._in_hand.values())  # type: ignore[union-attr]
 
     def wake(self) -> None:
         """A hint: there may be something to claim."""
@@ -179,8 +187,7 @@ class Pump:
 
     def _full_topics(self, waiting: dict[Handler, int]) -> frozenset[str]:
         """Those whose handler has enough waiting for it: a worker must not hold what it cannot begin."""
-        enough = max(self.box.work.batch_size // 2, 1)
-        return frozenset(handler.topic for handler, count in waiting.items() if count >= enough)
+        return frozenset(handler.topic for handler, count in waiting.items() if count >= self._enough)
 
     def _topics_to_claim(self, full: frozenset[str]) -> frozenset[str] | None:
         return frozenset(handler.topic for handler in self._handlers) - full if full else self._topics
@@ -220,10 +227,7 @@ class Pump:
         self._rest.end()
         self._refused_together = 0
         self._to_hand_in_alone = max(self._to_hand_in_alone - len(outcomes), 0)
-        for settlement, kept in zip(outcomes, settled, strict=True):
-            self._forget(settlement.target, kept=kept)  # type: ignore[arg-type]
-            if settlement.delay and kept:
-                self.expect(settlement.delay.total_seconds())
+        self._settled(outcomes, settled)
         if begun is not None:
             self._receive(begun, messages, limit, started)
         elif any(map(self._frees, outcomes)):
@@ -262,6 +266,20 @@ class Pump:
         ask = Ask(self.owner, self.box.work.lease, limit, topics, self._doubtful(_now()), suspects)
         return await self._store.turn(self.box, outcomes, ask)
 
+    def _settled(self, outcomes: list[Settlement], settled: list[bool]) -> None:
+        for settlement, kept in zip(outcomes, settled, strict=True):
+            if not kept and (newer := self._newer_claim(settlement)) is not None:
+                self._hand_in(settlement._replace(target=newer))
+                continue
+            self._forget(settlement.target, kept=kept)  # type: ignore[arg-type]
+            if settlement.delay and kept:
+                self.expect(settlement.delay.total_seconds())
+
+    def _newer_claim(self, settlement: Settlement) -> Claim | None:
+        """The claim under which its message is in hand by now, if this worker has claimed it again meanwhile."""
+        message = self._in_hand.get(settlement.target.id)  # type: ignore[union-attr]
+        return None if message is None or _proof(message) == settlement.target else _proof(message)
+
     def _doubtful(self, now: float) -> tuple[int, ...]:
         """What is in hand under leases that may have passed: a worker takes no message from itself."""
         if now < self._doubtful_from:
@@ -283,8 +301,13 @@ class Pump:
             self._refused_together += 1
             if self._refused_together >= REFUSALS:
                 self._to_hand_in_alone = len(self._outcomes)
-        else:
-            self._outcomes[0] = _plain(outcomes[0], self.box.work.idle[1])
+            return
+        plain = _plain(outcomes[0], self.box.work.idle[1])
+        if plain != outcomes[0]:
+            self._outcomes[0] = plain
+        else:  # the others go first
+            self._outcomes.append(self._outcomes.pop(0))
+            self._to_hand_in_alone -= bool(self._to_hand_in_alone)
 
     def _take_a_rest(self, error: Exception) -> None:
         """After an error of the store: longer each time, and cut short only by `stop`."""
@@ -322,7 +345,8 @@ class Pump:
                 if message.lost_leases and self._is_suspect(message):
                     self._suspect = message.id
             else:  # its lease passed, and nobody here noticed before: its handler goes on under the new one
-                earlier.lease.claim, earlier.lease.ends = claim, ends  # type: ignore[union-attr]
+                lease: Lease = earlier.lease  # type: ignore[assignment]
+                lease.claim, lease.ends, lease.lost = claim, ends, False
         self._lines.extend(plan(held, self._handlers, fifo=self.box.order.fifo, concurrency=self.box.work.concurrency))
         self._work_is_here.set()
         if self._stopping:
@@ -421,8 +445,8 @@ class Pump:
         ids = [message.id for message in piece.messages]
         self._handling.update(ids)
         self._busy[handler] += 1
-        if handler is not None and handler.concurrency is not None:
-            self._turn_is_due.set()  # what waits for it now takes no room any more
+        if handler is not None and self._lines.waiting[handler] >= self._enough:
+            self._turn_is_due.set()  # what waits for it takes no room any more
         try:
             if handler is not None and handler.transactional:
                 return await self._do_in_transaction(piece)
@@ -562,7 +586,6 @@ class Pump:
                     _log.warning("%s leases could not be renewed", self._where, exc_info=True)
 
     async def _renew(self) -> None:
-        self._give_back_what_waits()
         held = list(self._in_hand.values())
         started, lease = _now(), self.box.work.lease
         claims = [_proof(message) for message in held]
@@ -576,15 +599,6 @@ class Pump:
             elif self._in_hand.get(message.id) is message and not self._is_settled(message.id):
                 message.lease.lost = True  # type: ignore[union-attr]
                 _log.warning("%s lease lost while handling %s", self._where, name(message))
-
-    def _give_back_what_waits(self) -> None:
-        """Other workers may begin what has waited here for half a lease for a handler that takes no more."""
-        half = self.box.work.lease.total_seconds() / 2
-        waiting = self._waiting_for_handlers()
-        late = [line for line in self._lines if line[0].handler in waiting and _ends(line) - _now() <= half]
-        self._lines.remove(late)
-        for piece in chain(*late):
-            self._give_back(piece.messages)
 
     def _is_settled(self, id_: int) -> bool:
         """Its outcome is on its way: that the claim no longer holds is as it should be."""
@@ -617,11 +631,6 @@ def _now() -> float:
 def _proof(message: Message[Any]) -> Claim:
     """The claim under which a message is in hand now."""
     return message.lease.claim  # type: ignore[union-attr]
-
-
-def _ends(line: Line) -> float:
-    """When the leases of a line end: it was claimed at once."""
-    return line[0].messages[0].lease.ends  # type: ignore[union-attr]
 
 
 async def _until_all_end(tasks: list[asyncio.Task[None]], helpers: list[asyncio.Task[None]]) -> None:

@@ -98,7 +98,7 @@ class Supervisor:
             if working and self._store.features.notify:
                 crew.listener.start()
             if working or self.cleans_alone:
-                self._janitor.start(boxes, self._store.name)
+                self._janitor.start(boxes, self._store.name, self._is_overdue)
             crew.is_started = True
 
     async def _start_hooks(self) -> None:
@@ -186,6 +186,10 @@ class Supervisor:
             for key, (pump, _) in running.items():
                 if not keys or key in keys:
                     pump.wake()
+
+    def _is_overdue(self, key: str) -> bool:
+        running = self._crews.get().running.get(key)
+        return running is not None and running.pump.is_overdue
 
     def runs(self, key: str) -> bool:
         """In whatever event loop of this process."""

@@ -18,7 +18,7 @@ from postroom._stores.sql.engines.base import Engine
 from postroom._stores.sql.statements import Many, Statement
 from postroom.spi import Ask, Box, State
 
-LONGEST_LOOK, MOST_HINTS = 200, 1000
+LONGEST_LOOK, MOST_HINTS = 200, 5000
 """How many hints are looked at together, and in one claim: where groups are blocked, a claim must still end."""
 
 

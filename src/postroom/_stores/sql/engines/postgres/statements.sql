@@ -125,9 +125,17 @@ RETURNING id
 
 -- name: lock_collapse_keys
 -- Two that collapse the same key at the same time would not see each other. The lock lasts as long as the transaction. A
--- server has room for a few thousand such locks, so keys share them.
+-- server has room for a few thousand such locks, so keys share them. The waiting rows of these keys are locked before: a
+-- transaction that has one of them locked may come for the advisory lock, too.
+WITH rows AS MATERIALIZED (
+    SELECT q.id FROM postroom_queue q
+     WHERE q.box = :box AND q.collapse_key = ANY (:keys::text[]) AND q.state = 1
+     ORDER BY q.id + 0
+       FOR UPDATE
+)
 SELECT pg_advisory_xact_lock(hashtext('postroom_queue collapse ' || :box), bucket)
   FROM (SELECT DISTINCT hashtext(k) & 255 AS bucket FROM unnest(:keys::text[]) AS k ORDER BY 1) AS buckets
+ WHERE (SELECT count(*) FROM rows) >= 0
 
 -- name: lock_keys
 -- Before several known keys are met: in one order, so that two who know the same keys do not deadlock.
@@ -287,13 +295,18 @@ UNION ALL
  ORDER BY t.available_at, t.id)
 
 -- name: lock_doomed
--- What a claim has left behind, if it is still so: a lease may have been renewed. A bare time would make another index seem
--- to fit.
-SELECT id, group_id, coalesce(expires <= :now, false) FROM postroom_queue
- WHERE id = ANY (:ids::bigint[]) AND coalesce(available_at, '-infinity') <= :now AND (state = 1 OR lease_until <= :now)
-   AND (expires <= :now OR deliveries >= :most::integer OR lost_leases + (state = 2)::integer >= :most_lost::integer)
- ORDER BY id
-   FOR UPDATE SKIP LOCKED
+-- What a claim has left behind, if it is still so: a lease may have been renewed. A message that another transaction has
+-- locked is left for another time: a claim waits for no lock, and to discard a message writes to it. A bare time would make
+-- another index seem to fit.
+SELECT q.id, q.group_id, coalesce(q.expires <= :now, false)
+  FROM postroom_queue q
+  CROSS JOIN LATERAL (
+        SELECT m.id FROM postroom_message m WHERE m.id = q.id LIMIT 1 FOR UPDATE SKIP LOCKED) m
+ WHERE q.id = ANY (:ids::bigint[]) AND coalesce(q.available_at, '-infinity') <= :now
+   AND (q.state = 1 OR q.lease_until <= :now)
+   AND (q.expires <= :now OR q.deliveries >= :most::integer OR q.lost_leases + (q.state = 2)::integer >= :most_lost::integer)
+ ORDER BY q.id
+   FOR UPDATE OF q SKIP LOCKED
 
 -- name: hints
 -- Rows of a FIFO box whose time has come, and lines that were nudged. No row is locked yet: a claim must not keep others
