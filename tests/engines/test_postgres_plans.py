@@ -49,7 +49,7 @@ HOT = {
     "known_in_passing": ["postroom_message_key", "postroom_queue_pkey", "postroom_ledger_pkey"],
     "lock_keys": ["postroom_message_key", "postroom_queue_pkey", "postroom_message_pkey"],
     "lock_doomed": ["postroom_queue_pkey", "postroom_message_pkey"],
-    "lock_collapse_keys": ["postroom_queue_collapse"],
+    "lock_collapse_keys": ["postroom_queue_collapse", "postroom_queue_pkey"],
     "held_by_name": ["postroom_message_key", "postroom_queue_pkey"],
     "wait": ["postroom_queue_pkey"],
     "free": ["postroom_queue_pkey"],

@@ -127,11 +127,14 @@ RETURNING id
 -- Two that collapse the same key at the same time would not see each other. The lock lasts as long as the transaction. A
 -- server has room for a few thousand such locks, so keys share them. The waiting rows of these keys are locked before: a
 -- transaction that has one of them locked may come for the advisory lock, too.
-WITH rows AS MATERIALIZED (
-    SELECT q.id FROM postroom_queue q
-     WHERE q.box = :box AND q.collapse_key = ANY (:keys::text[]) AND q.state = 1
-     ORDER BY q.id + 0
-       FOR UPDATE
+WITH found AS MATERIALIZED (
+    SELECT w.id
+      FROM unnest(:keys::text[]) AS k (collapse_key)
+      CROSS JOIN LATERAL (
+            SELECT q.id FROM postroom_queue q
+             WHERE q.box = :box AND q.collapse_key = k.collapse_key AND q.state = 1 OFFSET 0) w
+), rows AS MATERIALIZED (
+    SELECT id FROM postroom_queue WHERE id = ANY (ARRAY (SELECT id FROM found)) AND state = 1 ORDER BY id FOR UPDATE
 )
 SELECT pg_advisory_xact_lock(hashtext('postroom_queue collapse ' || :box), bucket)
   FROM (SELECT DISTINCT hashtext(k) & 255 AS bucket FROM unnest(:keys::text[]) AS k ORDER BY 1) AS buckets
