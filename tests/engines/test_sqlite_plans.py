@@ -24,7 +24,7 @@ HOT = {
     "lines": ["postroom_queue_line", "postroom_queue_held"],
     "promote": ["postroom_queue_line"],
     "end_batch": ["postroom_queue_held"],
-    "standing_groups": ["postroom_queue_line"],
+    "first_in_lines": ["postroom_queue_line"],
     "rivals": ["postroom_queue_collapse"],
     "purge_done": ["postroom_ledger_completed"],
     "purge_dead": ["postroom_queue_dead"],

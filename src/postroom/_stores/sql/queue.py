@@ -179,7 +179,7 @@ class QueuePrograms:
         if not box.order.fifo and not any(draft.due for draft in new.values()):
             yield Statement("enter_plain", {"first": min(new), "last": max(new)})
             return
-        sleeping = yield from self._sleeping(box, list(new.values()))
+        sleeping = yield from self._sleeping(box, new)
         yield Many(
             "enter",
             rows.ENTRY_COLUMNS,
@@ -198,22 +198,26 @@ class QueuePrograms:
             ],
         )
 
-    def _sleeping(self, box: Box, drafts: Sequence[Draft]) -> Program[list[bool]]:
-        """Which of these messages stand behind somebody, who will wake them. A due message wakes by itself."""
-        lines = [line_of(box, draft) for draft in drafts]
-        groups = sorted({line for line in lines if line is not None})
-        standing = (yield from self._standing(box, groups)) if groups else set()
+    def _sleeping(self, box: Box, new: dict[int, Draft]) -> Program[list[bool]]:
+        """Which of these messages stand behind another, which wakes them when it leaves. A due message wakes by itself.
+
+        A message does not always have the largest id: a key that is free again is put after others of the same call.
+        """
+        lines = {id_: line for id_, draft in new.items() if (line := line_of(box, draft)) is not None}
+        groups = sorted(set(lines.values()))
+        first = (yield from self._first_in_lines(box, groups)) if groups else {}
         sleeping: list[bool] = []
-        for draft, line in zip(drafts, lines, strict=True):
-            sleeping.append(line in standing)
+        for id_, draft in new.items():
+            line = lines.get(id_)
+            sleeping.append(line is not None and first.get(line, id_) < id_)
             if line is not None and draft.due is None:
-                standing.add(line)
+                first[line] = min(first.get(line, id_), id_)
         return sleeping
 
-    def _standing(self, box: Box, groups: list[str]) -> Program[set[str]]:
-        """The groups that have somebody in line."""
-        found = yield Statement("standing_groups", {"box": box.key, "groups": self.engine.array(groups)})
-        return {group for (group,) in found}
+    def _first_in_lines(self, box: Box, groups: list[str]) -> Program[dict[str, int]]:
+        """The first in the line of each group that has one."""
+        found = yield Statement("first_in_lines", {"box": box.key, "groups": self.engine.array(groups)})
+        return dict(found)
 
     def _available_at(self, draft: Draft, now: Any, *, sleeps: bool) -> Any:
         due = self.engine.time(draft.due)
@@ -708,6 +712,7 @@ def suspicion(box: Box, ask: Ask) -> dict[str, Any]:
         "suspects": int(ask.suspects),
         "suspect_from": suspect_from(delivery),
         "most": delivery.max_deliveries,
+        "most_lost": delivery.max_lost_leases,
     }
 
 

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from postroom.spi import Delivery, Draft, Filter, Key, Purge, Reaped, Settlement, State
+from postroom.spi import Delivery, Draft, Filter, Keeping, Key, Purge, Reaped, Settlement, State
 from postroom.testing.conformance.base import (
     ALICE,
     BOB,
@@ -413,6 +413,16 @@ class FifoConformance(Suite):
             order += names(claimed)
             await box.ack(*claimed)
         assert order == ["1", "2"]
+
+    async def test_a_key_that_is_free_again_keeps_its_place_in_the_call(
+        self, open_box: OpenBox, elapse: Elapse
+    ) -> None:
+        box = open_box(fifo=True, keeping=Keeping(dedup_window=seconds(10)))
+        await box.put(draft("1"))
+        await box.ack(*await box.claim())
+        await elapse(10)
+        await box.put(member("1", topic="t"), member("2", topic="u"))
+        assert names(await box.claim(topics={"t"})) == ["1"]
 
     # -- leases --------------------------------------------------------------------------------------------------
 

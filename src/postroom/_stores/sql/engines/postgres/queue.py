@@ -58,10 +58,10 @@ class PostgresQueue(QueuePrograms):
             if not found or found[0][1] is not None:
                 return list(found)
 
-    def _standing(self, box: Box, groups: list[str]) -> Program[set[str]]:
-        """Nobody who could be relied on without a lock: who enters is a hint, and the first claim finds out."""
+    def _first_in_lines(self, box: Box, groups: list[str]) -> Program[dict[str, int]]:
+        """None that could be relied on without a lock: what enters is a hint, and the first claim finds out."""
         yield from ()
-        return set()
+        return {}
 
     def _arrive(self, box: Box, drafts: Sequence[Draft], *, joined: bool, alone: bool) -> Program[Arrived]:
         content = self.engine.content
@@ -122,7 +122,6 @@ class PostgresQueue(QueuePrograms):
             "topics": None if ask.topics is None else sorted(ask.topics),
             "in_hand": list(ask.in_hand),
             **suspicion(box, ask),
-            **_limits(box),
             "since": since.available_at,
             "after": since.id,
             **self.engine.claims({}),

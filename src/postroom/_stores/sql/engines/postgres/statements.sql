@@ -265,7 +265,8 @@ WITH given AS MATERIALIZED (
        AND NOT (q.state = 2 AND q.owner = :owner AND q.id = ANY ((SELECT ids FROM given)::bigint[]))  -- just settled
        AND q.id <> ALL (:in_hand::bigint[])
        AND (:suspects::integer = 1
-            OR q.lost_leases + (q.state = 2)::integer < CASE WHEN q.deliveries + 1 >= :most THEN 1 ELSE :suspect_from::integer END)
+            OR q.lost_leases + (q.state = 2)::integer < CASE WHEN q.deliveries + 1 >= :most THEN 1 ELSE :suspect_from::integer END
+            OR q.deliveries >= :most OR q.lost_leases + (q.state = 2)::integer >= :most_lost OR q.expires <= :now)
        AND (:topics::text[] IS NULL OR (SELECT topic FROM postroom_message m WHERE m.id = q.id) = ANY (:topics))
      ORDER BY q.available_at, q.id
      LIMIT :limit
@@ -499,7 +500,7 @@ RETURNING q.id, true
 -- update), so all that is ready is read, in order; the next statement goes on where this one has ended. Returns the ids,
 -- and how far it read: NULL where there is no more.
 WITH ready AS MATERIALIZED (
-    SELECT q.id, q.available_at, q.state = 2 AND q.lease_until <= :now AND q.holds IS NULL AS late
+    SELECT q.id, q.available_at, q.lease_until, q.state = 2 AND q.lease_until <= :now AND q.holds IS NULL AS late
       FROM postroom_queue q
      WHERE q.box = :box AND q.available_at <= :now
        AND (q.available_at, q.id) > (coalesce(:since, '-infinity'::timestamptz), :after::bigint)
@@ -507,7 +508,7 @@ WITH ready AS MATERIALIZED (
      LIMIT :rows
 ), locked AS MATERIALIZED (
     SELECT id FROM postroom_queue
-     WHERE id = ANY (ARRAY (SELECT id FROM ready WHERE late LIMIT :limit))
+     WHERE id = ANY (ARRAY (SELECT id FROM ready WHERE late ORDER BY lease_until, id LIMIT :limit))
        AND state = 2 AND lease_until <= :now
      ORDER BY id
        FOR NO KEY UPDATE SKIP LOCKED
@@ -523,7 +524,7 @@ SELECT array(SELECT id FROM locked), last.available_at, last.id
 SELECT id FROM postroom_queue
  WHERE id = ANY (ARRAY (SELECT id FROM postroom_queue
                          WHERE box = :box AND holds IS NOT NULL AND lease_until <= :now
-                         ORDER BY box, holds, id LIMIT :limit))
+                         ORDER BY lease_until, id LIMIT :limit))
    AND state = 2 AND lease_until <= :now
  ORDER BY id
    FOR NO KEY UPDATE SKIP LOCKED

@@ -30,19 +30,22 @@ RETURNING revision
 -- Lists come as JSON text: SQLite has no arrays, and a list of parameters would change the text with its length.
 
 -- name: candidates
--- Two ranges of one index, each read only as far as asked. Suspects are passed by where none may be claimed.
+-- Two ranges of one index, each read only as far as asked. Suspects are passed by where none may be claimed, unless they
+-- must die.
 SELECT w.*
   FROM (SELECT id, available_at FROM (
           SELECT id, available_at FROM postroom_queue
            WHERE box = :box AND state = 2 AND available_at <= :now
              AND id NOT IN (SELECT value FROM json_each(:in_hand))
-             AND (:suspects OR lost_leases + 1 < CASE WHEN deliveries + 1 >= :most THEN 1 ELSE :suspect_from END)
+             AND (:suspects OR lost_leases + 1 < CASE WHEN deliveries + 1 >= :most THEN 1 ELSE :suspect_from END
+                  OR deliveries >= :most OR lost_leases + 1 >= :most_lost OR expires <= :now)
            ORDER BY available_at, id LIMIT :limit)
         UNION ALL
         SELECT id, available_at FROM (
           SELECT id, available_at FROM postroom_queue
            WHERE box = :box AND state = 1 AND available_at <= :now
-             AND (:suspects OR lost_leases < CASE WHEN deliveries + 1 >= :most THEN 1 ELSE :suspect_from END)
+             AND (:suspects OR lost_leases < CASE WHEN deliveries + 1 >= :most THEN 1 ELSE :suspect_from END
+                  OR deliveries >= :most OR lost_leases >= :most_lost OR expires <= :now)
            ORDER BY available_at, id LIMIT :limit)
         ORDER BY available_at, id LIMIT :limit) picked
   JOIN postroom_work w ON w.id = picked.id
@@ -54,14 +57,16 @@ SELECT w.*
           SELECT q.id, q.available_at FROM postroom_queue q JOIN postroom_message m ON m.id = q.id
            WHERE q.box = :box AND q.state = 2 AND q.available_at <= :now
              AND q.id NOT IN (SELECT value FROM json_each(:in_hand))
-             AND (:suspects OR q.lost_leases + 1 < CASE WHEN q.deliveries + 1 >= :most THEN 1 ELSE :suspect_from END)
+             AND (:suspects OR q.lost_leases + 1 < CASE WHEN q.deliveries + 1 >= :most THEN 1 ELSE :suspect_from END
+                  OR q.deliveries >= :most OR q.lost_leases + 1 >= :most_lost OR q.expires <= :now)
              AND m.topic IN (SELECT value FROM json_each(:topics))
            ORDER BY q.available_at, q.id LIMIT :limit)
         UNION ALL
         SELECT id, available_at FROM (
           SELECT q.id, q.available_at FROM postroom_queue q JOIN postroom_message m ON m.id = q.id
            WHERE q.box = :box AND q.state = 1 AND q.available_at <= :now
-             AND (:suspects OR q.lost_leases < CASE WHEN q.deliveries + 1 >= :most THEN 1 ELSE :suspect_from END)
+             AND (:suspects OR q.lost_leases < CASE WHEN q.deliveries + 1 >= :most THEN 1 ELSE :suspect_from END
+                  OR q.deliveries >= :most OR q.lost_leases >= :most_lost OR q.expires <= :now)
              AND m.topic IN (SELECT value FROM json_each(:topics))
            ORDER BY q.available_at, q.id LIMIT :limit)
         ORDER BY available_at, id LIMIT :limit) picked
@@ -74,11 +79,11 @@ UPDATE postroom_queue
        lost_leases = lost_leases + (state = 2)
  WHERE id IN (SELECT value FROM json_each(:ids))
 
--- name: standing_groups
--- Groups that have somebody in line.
-SELECT DISTINCT q.group_id FROM json_each(:groups) g
+-- name: first_in_lines
+SELECT q.group_id, min(q.id) FROM json_each(:groups) g
   CROSS JOIN postroom_queue q ON q.box = :box AND q.group_id = g.value
  WHERE NOT (q.fence < 0 AND q.available_at > :now)
+ GROUP BY q.group_id
 
 -- name: hints
 -- Rows of a FIFO box whose time has come.
