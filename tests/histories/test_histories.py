@@ -520,7 +520,7 @@ class Lines(RuleBasedStateMachine):
         for message in self.seen.values():
             if message.state in {State.WAITING, State.CLAIMED}:
                 blocked = any(dead.group == message.group and dead.id < message.id for dead in blocking)
-                # What is doomed and holds its key no more could not be marked, and keeps suspects from being claimed here.
+                # What is doomed and has lost its key could not be marked, and keeps suspects from being claimed.
                 blocked = blocked or bool(self.shelf.doomed(self.box, to_microseconds(self.clock.now())))
                 assert blocked, f"{message} is stuck"
 
