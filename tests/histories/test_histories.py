@@ -718,6 +718,7 @@ def _settings(histories: int) -> settings:
         stateful_step_count=STEPS,
         deadline=None,
         database=None,
+        derandomize="POSTROOM_HISTORIES" not in os.environ,  # a longer search is another one each time
         print_blob=True,
         phases=[Phase.generate],  # a failing history is short enough to read; to shorten it further takes minutes
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
