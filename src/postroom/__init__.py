@@ -13,6 +13,7 @@ from __future__ import annotations
 from postroom._faces.drafts import NewMessage
 from postroom._faces.inbox import Inbox
 from postroom._faces.outbox import Outbox
+from postroom._faces.transaction import SEPARATE
 from postroom._faces.typed import topic
 from postroom._kernel.backoff import Backoff
 from postroom._kernel.decide import Outcome
@@ -61,6 +62,7 @@ __all__ = [
     "State",
     "Ending",
     "topic",
+    "SEPARATE",
     # the work queue
     "OwnerToken",
     "Claim",

@@ -21,7 +21,7 @@ from postroom._room import RoomOptions
 SURFACE = {
     "postroom": """
         Postroom Inbox Outbox
-        NewMessage Message Receipt ReceiptStatus Key State Ending topic
+        NewMessage Message Receipt ReceiptStatus Key State Ending topic SEPARATE
         OwnerToken Claim Reaped Outcome Backoff StorageRetry
         Cleaning Cleaned BoxHealth
         Event Observer

@@ -11,6 +11,7 @@ from uuid import UUID
 from postroom._faces import check, codec
 from postroom._faces.drafts import MISSING, NewMessage, draft_of
 from postroom._faces.handlers import F, Handlers
+from postroom._faces.transaction import NOT_GIVEN, resolve
 from postroom._kernel.message import Claim, Draft, Key, Message, OnConflict, Receipt
 from postroom._kernel.policy import Box
 from postroom._kernel.program import Program, call, verb
@@ -47,13 +48,6 @@ class BoxVerbs:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.box.name!r} on {self._store.name}>"
 
-    def _check_tx(self, tx: Any) -> Any:
-        if tx is not None and not self._store.features.transactional:
-            raise FeatureMissing(
-                f"{self._store.name} cannot join your transaction: leave out tx, or use a store on your SQL database"
-            )
-        return tx
-
     def _draft(self, new: NewMessage) -> Draft:
         draft = draft_of(new, self.box)
         if draft.collapse_key is not None and not self._store.features.collapse:
@@ -81,7 +75,7 @@ class BoxVerbs:
         hash_algorithm: str = "sha256",
         on_conflict: OnConflict = "update",
         revive_dead: bool = False,
-        tx: Any = None,
+        tx: Any = NOT_GIVEN,
     ) -> Program[Receipt]:
         """Store a message, once. The receipt says whether it was new.
 
@@ -105,11 +99,11 @@ class BoxVerbs:
             on_conflict,
             revive_dead,
         )
-        receipts = yield call(self._store.put, self.box, [self._draft(new)], tx=self._check_tx(tx))
+        receipts = yield call(self._store.put, self.box, [self._draft(new)], tx=resolve(tx, self._store))
         return receipts[0]
 
     @verb
-    def enqueue_many(self, messages: Iterable[Any], *, tx: Any = None) -> Program[list[Receipt]]:
+    def enqueue_many(self, messages: Iterable[Any], *, tx: Any = NOT_GIVEN) -> Program[list[Receipt]]:
         """Store many in one transaction: all of them, or none. One receipt each, in order.
 
         Takes `NewMessage`s and typed messages.
@@ -117,10 +111,10 @@ class BoxVerbs:
         if isinstance(messages, str | bytes | NewMessage) or not isinstance(messages, Iterable):
             raise ArgumentTypeError(f"messages must be a list of NewMessage, not {type(messages).__name__}")
         drafts = [self._draft(item if isinstance(item, NewMessage) else NewMessage(item)) for item in messages]
-        self._check_tx(tx)
+        transaction = resolve(tx, self._store)
         if not drafts:
             return []
-        return (yield call(self._store.put, self.box, drafts, tx=tx))
+        return (yield call(self._store.put, self.box, drafts, tx=transaction))
 
     # -- the work queue ------------------------------------------------------------------------------------------
 
@@ -132,17 +126,17 @@ class BoxVerbs:
         batch_size: int = DEFAULT_BATCH_SIZE,
         *,
         topics: Iterable[str] | None = None,
-        tx: Any = None,
+        tx: Any = NOT_GIVEN,
     ) -> Program[list[Message[Any]]]:
         """Lease up to `batch_size` messages that are due and free. Nobody else gets them until the lease ends."""
         ask = Ask(
             check.owner(owner), check.lease(lease_seconds), check.count("batch_size", batch_size), _topics(topics)
         )
-        messages = yield call(self._store.claim, self.box, ask, tx=self._check_tx(tx))
+        messages = yield call(self._store.claim, self.box, ask, tx=resolve(tx, self._store))
         return [codec.decode(message) for message in messages]
 
     @verb
-    def ack(self, owner: UUID, messages: Iterable[Claimed], *, tx: Any = None) -> Program[list[bool]]:
+    def ack(self, owner: UUID, messages: Iterable[Claimed], *, tx: Any = NOT_GIVEN) -> Program[list[bool]]:
         """Done. Answers, for each message, whether the owner still held it; what it no longer held is left alone."""
         return (yield from self._settle(owner, messages, Settlement.done, tx))
 
@@ -154,7 +148,7 @@ class BoxVerbs:
         *,
         last_error: str | None = None,
         delay: timedelta | None = None,
-        tx: Any = None,
+        tx: Any = NOT_GIVEN,
     ) -> Program[list[bool]]:
         """Count an attempt and try again later: after `delay`, or as the box's backoff says.
 
@@ -171,7 +165,7 @@ class BoxVerbs:
 
     @verb
     def release(
-        self, owner: UUID, messages: Iterable[Claimed], *, delay: timedelta | None = None, tx: Any = None
+        self, owner: UUID, messages: Iterable[Claimed], *, delay: timedelta | None = None, tx: Any = NOT_GIVEN
     ) -> Program[list[bool]]:
         """Give messages back without counting an attempt."""
         check.optional_duration("delay", delay)
@@ -186,10 +180,10 @@ class BoxVerbs:
     ) -> Program[list[bool]]:
         check.owner(owner)
         settlements = [settle(_target(owner, item)) for item in _items(messages)]
-        self._check_tx(tx)
+        transaction = resolve(tx, self._store)
         if not settlements:
             return []
-        return (yield call(self._store.settle, self.box, settlements, tx=tx))
+        return (yield call(self._store.settle, self.box, settlements, tx=transaction))
 
     @verb
     def renew(
@@ -279,19 +273,20 @@ class BoxVerbs:
         group: str | None = None,
         correlation_id: str | None = None,
         limit: int = 100,
-        tx: Any = None,
+        tx: Any = NOT_GIVEN,
     ) -> Program[list[Key]]:
         """Let dead letters be tried again, with new budgets and in their old place: those given, or those that fit.
 
         Answers the keys of those that were dead and now wait.
         """
+        transaction = resolve(tx, self._store)
         which = _filter([State.DEAD], topic, source, group, correlation_id, 0, limit)
         if messages is not None:
             ids = tuple(_id(item) for item in _items(messages))
             if not ids:
                 return []
             which = which._replace(ids=ids, limit=len(ids))
-        return (yield call(self._store.replay, self.box, which, tx=self._check_tx(tx)))
+        return (yield call(self._store.replay, self.box, which, tx=transaction))
 
     @verb
     def blocked_groups(self, *, limit: int = 100) -> Program[list[str]]:
@@ -300,13 +295,13 @@ class BoxVerbs:
         return list(dict.fromkeys(message.group for message in found))
 
     @verb
-    def skip_blocked(self, group: str, *, tx: Any = None) -> Program[list[Key]]:
+    def skip_blocked(self, group: str, *, tx: Any = NOT_GIVEN) -> Program[list[Key]]:
         """Let a blocked group go on without its dead letters, which stay dead; answers their keys."""
-        self._check_tx(tx)
+        transaction = resolve(tx, self._store)
         which = _filter([State.DEAD], group=check.text("group", group), limit=check.MAX_BATCH)._replace(blocking=True)
         found = yield call(self._store.find, self.box, which)
         keys = [message.key for message in found]
-        skipped = (yield call(self._store.mark, self.box, keys, "skipped", tx=tx)) if keys else []
+        skipped = (yield call(self._store.mark, self.box, keys, "skipped", tx=transaction)) if keys else []
         return [key for key, done in zip(keys, skipped, strict=True) if done]
 
     @verb

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from postroom._faces import check
 from postroom._faces.box import BoxVerbs, Claimed, Working
+from postroom._faces.transaction import NOT_GIVEN, resolve
 from postroom._kernel.message import Draft, Key
 from postroom._kernel.program import Async, Program, Sync, call, verb
 from postroom._kernel.queries import Filter
@@ -26,7 +27,7 @@ class InboxVerbs(BoxVerbs):
         hash: bytes | None = None,  # noqa: A002 - the word of the domain
         *,
         hash_algorithm: str = "sha256",
-        tx: Any = None,
+        tx: Any = NOT_GIVEN,
     ) -> Program[bool]:
         """Whether this message is done. A key that was never seen is noted as seen, in the same atomic step."""
         draft = Draft(
@@ -34,7 +35,7 @@ class InboxVerbs(BoxVerbs):
             hash=check.digest(hash),
             hash_algorithm=check.text("hash_algorithm", hash_algorithm, longest=32),
         )
-        [sighting] = yield call(self._store.record, self.box, [draft], tx=self._check_tx(tx))
+        [sighting] = yield call(self._store.record, self.box, [draft], tx=resolve(tx, self._store))
         return sighting.state is State.DONE
 
     @verb
@@ -45,27 +46,29 @@ class InboxVerbs(BoxVerbs):
         return bool(found) and found[-1].state is State.DONE
 
     @verb
-    def mark_processing(self, message_id: str, source: str, *, tx: Any = None) -> Program[bool]:
+    def mark_processing(self, message_id: str, source: str, *, tx: Any = NOT_GIVEN) -> Program[bool]:
         """Seen → waiting. Answers whether anything changed."""
         return (yield from self._mark(message_id, source, "processing", None, tx))
 
     @verb
-    def mark_processed(self, message_id: str, source: str, *, tx: Any = None) -> Program[bool]:
+    def mark_processed(self, message_id: str, source: str, *, tx: Any = NOT_GIVEN) -> Program[bool]:
         """Done, without a claim; a key that was never seen is done too. Ends any lease on it."""
         return (yield from self._mark(message_id, source, "processed", None, tx))
 
     @verb
-    def mark_dead(self, message_id: str, source: str, *, error: str | None = None, tx: Any = None) -> Program[bool]:
+    def mark_dead(
+        self, message_id: str, source: str, *, error: str | None = None, tx: Any = NOT_GIVEN
+    ) -> Program[bool]:
         """Dead, without a claim; what is done stays done. Ends any lease on it."""
         return (yield from self._mark(message_id, source, "dead", check.optional_error("error", error), tx))
 
     def _mark(self, message_id: str, source: str, mark: Mark, error: str | None, tx: Any) -> Program[bool]:
         key = _key(message_id, source)
-        [changed] = yield call(self._store.mark, self.box, [key], mark, error=error, tx=self._check_tx(tx))
+        [changed] = yield call(self._store.mark, self.box, [key], mark, error=error, tx=resolve(tx, self._store))
         return changed
 
     @verb
-    def fail(self, owner: UUID, messages: Iterable[Claimed], error: str, *, tx: Any = None) -> Program[list[bool]]:
+    def fail(self, owner: UUID, messages: Iterable[Claimed], error: str, *, tx: Any = NOT_GIVEN) -> Program[list[bool]]:
         """Give up on messages for good: they are dead, kept with the error, and can be replayed."""
         return (yield from self._fail(owner, messages, error, tx))
 

@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from postroom._faces.box import BoxVerbs, Claimed, Working
+from postroom._faces.transaction import NOT_GIVEN
 from postroom._kernel.program import Async, Program, Sync, verb
 
 
@@ -14,7 +15,9 @@ class OutboxVerbs(BoxVerbs):
     """The verbs of an outbox beside those of every box."""
 
     @verb
-    def fail(self, owner: UUID, messages: Iterable[Claimed], error: str = "", *, tx: Any = None) -> Program[list[bool]]:
+    def fail(
+        self, owner: UUID, messages: Iterable[Claimed], error: str = "", *, tx: Any = NOT_GIVEN
+    ) -> Program[list[bool]]:
         """Give up on messages for good: they are dead, kept with the error, and can be replayed."""
         return (yield from self._fail(owner, messages, error, tx))
 
