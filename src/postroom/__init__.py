@@ -42,6 +42,7 @@ from postroom.errors import (
     SchemaMissing,
     SchemaOutdated,
     SchemaTooNew,
+    TransactionAborted,
     TransactionRefused,
     Undecodable,
 )
@@ -93,6 +94,7 @@ __all__ = [
     "SchemaMissing",
     "SchemaOutdated",
     "SchemaTooNew",
+    "TransactionAborted",
     "TransactionRefused",
     "Undecodable",
 ]

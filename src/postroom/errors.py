@@ -6,6 +6,7 @@
     │   └── AmbiguousMessageId     a bare message id that several sources use
     ├── MessageNotFound            also a LookupError
     ├── TransactionRefused         also a ValueError: the `tx` cannot carry this write
+    │   └── TransactionAborted     a statement of the `tx` failed, so the database accepts no more in it
     ├── FeatureMissing             the store does not offer what was asked for
     ├── ExtraMissing               also an ImportError: an optional package is not installed
     ├── HandlerExists              also a ValueError: a topic has one handler per box
@@ -50,6 +51,21 @@ class MessageNotFound(PostroomError, LookupError):
 
 class TransactionRefused(PostroomError, ValueError):
     """The transaction passed as `tx` cannot carry this write."""
+
+    failed: str | None = None
+    """The error of a statement that failed in it before, by type, SQLSTATE and constraint, where it is known."""
+
+
+class TransactionAborted(TransactionRefused):
+    """A statement in the transaction failed, so the database has aborted the transaction."""
+
+    def __init__(self, failed: str | None = None) -> None:
+        super().__init__(
+            f"a statement failed{f' ({failed})' if failed else ''}, so its transaction is aborted: roll it back. To "
+            "continue after a statement that may fail, run it in a savepoint: connection.transaction(), or "
+            "begin_nested() of SQLAlchemy"
+        )
+        self.failed = failed
 
 
 def refuse(why: str) -> TransactionRefused:

@@ -27,7 +27,7 @@ SURFACE = {
         Event Observer
         PostroomError AmbiguousMessageId ArgumentTypeError ArgumentValueError ExtraMissing FeatureMissing HandlerExists
         MessageNotFound NotReplicated PoolForked RoomClosed SchemaError SchemaMissing SchemaOutdated SchemaTooNew
-        TransactionRefused Undecodable
+        TransactionAborted TransactionRefused Undecodable
     """,
     "postroom.sync": "Postroom Inbox Outbox",
     "postroom.spi": """
@@ -172,7 +172,8 @@ def test_the_version_is_that_of_the_distribution() -> None:
 def test_every_error_is_a_postroom_error() -> None:
     errors = [getattr(postroom, name) for name in postroom.__all__]
     found = [error for error in errors if isinstance(error, type) and issubclass(error, Exception)]
-    assert len(found) == 17
+    defined = [value for value in vars(postroom.errors).values() if isinstance(value, type)]
+    assert set(found) == set(defined)
     assert [error for error in found if not issubclass(error, postroom.PostroomError)] == []
 
 
@@ -185,6 +186,7 @@ def test_every_error_is_a_postroom_error() -> None:
         (postroom.AmbiguousMessageId, ValueError),
         (postroom.MessageNotFound, LookupError),
         (postroom.TransactionRefused, ValueError),
+        (postroom.TransactionAborted, postroom.TransactionRefused),
         (postroom.ExtraMissing, ImportError),
         (postroom.NotReplicated, TimeoutError),
         (postroom.PoolForked, RuntimeError),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from datetime import timedelta
@@ -210,6 +211,107 @@ async def test_a_handler_that_ends_its_transaction_is_told(room: Postroom, pool:
     assert (orders(), message.state, message.attempt) == ([], State.WAITING, 1)
     assert message.last_error == "the handler ended its transaction: leave commit and rollback to the room"
     assert idle_in_transaction() == 0
+
+
+TWICE = "INSERT INTO shop.orders (id, name) OVERRIDING SYSTEM VALUE VALUES (1, 'secret'), (1, 'secret')"
+UNIQUE = r"\(UniqueViolation(Error)?, SQLSTATE 23505, constraint orders_pkey\)"
+ABORTED = f"a statement failed {UNIQUE}, so its transaction is aborted: .* run it in a savepoint"
+
+
+async def run(tx: Any, statement: str) -> None:
+    await tx.execute(sa.text(statement) if isinstance(tx, AsyncConnection | AsyncSession) else statement)
+
+
+def savepoint(tx: Any) -> Any:
+    return tx.begin_nested() if isinstance(tx, AsyncConnection) else tx.transaction()
+
+
+class TestErrorsOfTheDatabaseThatAHandlerCatches:
+    """PostgreSQL has aborted the transaction, whatever the handler thinks."""
+
+    @every_pool
+    async def test_are_named_as_what_they_are(self, room: Postroom, caplog: pytest.LogCaptureFixture) -> None:
+        inbox = room.inbox()
+
+        @inbox.handler("t", transactional=True)
+        async def handle(message: Message[str], tx: Any) -> None:
+            await write(tx, message.message_id)
+            with suppress(asyncpg.UniqueViolationError, psycopg.errors.UniqueViolation, sa.exc.IntegrityError):
+                await run(tx, TWICE)
+
+        await put(inbox, 1, 2)
+        await soon(room.drain())
+        assert orders() == []
+        for message in await inbox.find():
+            assert (message.state, message.attempt) == (State.WAITING, 1)
+            assert re.match(ABORTED, str(message.last_error))
+        assert "secret" not in caplog.text
+        assert idle_in_transaction() == 0
+
+    @every_driver
+    async def test_the_one_that_counts_is_named(self, room: Postroom) -> None:
+        """Not one that a savepoint has undone, and not those that come after it."""
+        inbox = room.inbox()
+
+        @inbox.handler("t", transactional=True)
+        async def handle(message: Message[str], tx: Any) -> None:
+            with suppress(Exception):
+                async with savepoint(tx):
+                    await run(tx, "SELECT 1 / 0")
+            for statement in (TWICE, "SELECT 1", "SELECT 1 / 0"):
+                with suppress(Exception):
+                    await run(tx, statement)
+
+        await put(inbox, 1)
+        await soon(room.drain())
+        assert re.match(ABORTED, str((await inbox.get("1")).last_error))
+
+    @every_driver
+    async def test_is_told_by_the_verbs_too(self, room: Postroom) -> None:
+        inbox, outbox = room.inbox(), room.outbox()
+
+        @inbox.handler("t", transactional=True)
+        async def handle(message: Message[str], tx: Any) -> None:
+            with suppress(Exception):
+                await run(tx, TWICE)
+            await outbox.enqueue("mail", "x", tx=tx)
+
+        await put(inbox, 1)
+        await soon(room.drain())
+        assert re.match(f"TransactionAborted: {ABORTED}", str((await inbox.get("1")).last_error))
+
+    @every_driver
+    async def test_in_a_savepoint_cost_nothing(self, room: Postroom) -> None:
+        inbox = room.inbox()
+
+        @inbox.handler("t", transactional=True)
+        async def handle(message: Message[str], tx: Any) -> None:
+            with suppress(asyncpg.UniqueViolationError, psycopg.errors.UniqueViolation, sa.exc.IntegrityError):
+                async with savepoint(tx):
+                    await run(tx, TWICE)
+            await write(tx, message.message_id)
+
+        await put(inbox, 1)
+        await soon(room.drain())
+        assert (orders(), await state_of(inbox)) == (["1"], State.DONE)
+
+    @pytest.mark.parametrize("pool", ENGINES)
+    async def test_of_a_session_that_rolls_everything_back(self, room: Postroom) -> None:
+        """The session ends the transaction because a flush failed: the log must say both."""
+        inbox = room.inbox()
+
+        @inbox.handler("t", transactional=True)
+        async def handle(message: Message[str], tx: AsyncConnection) -> None:
+            async with AsyncSession(bind=tx) as session:
+                try:
+                    await run(session, TWICE)
+                except sa.exc.IntegrityError:
+                    await session.rollback()
+
+        await put(inbox, 1)
+        await soon(room.drain())
+        told = f"the handler ended its transaction: .* Before that, a statement failed {UNIQUE}"
+        assert re.match(told, str((await inbox.get("1")).last_error))
 
 
 @every_driver

@@ -30,7 +30,7 @@ from tests.engines.postgres_callers import (
 from tests.postgres import create_database
 from tests.support import settled
 
-FAILED = "its transaction has failed: roll it back first"
+FAILED = "(a statement failed, so its transaction is aborted|its transaction has failed): roll it back"
 
 
 @pytest.fixture

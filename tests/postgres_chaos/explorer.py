@@ -21,8 +21,9 @@ import asyncpg
 
 from postroom._kernel.program import Call, Program, call
 from postroom._stores.sql.drivers.asyncpg import AsyncpgWire
+from postroom._stores.sql.drivers.failures import sqlstate
 from postroom._stores.sql.drivers.pools import Lease
-from postroom._stores.sql.drivers.postgres import PostgresDriver, sqlstate
+from postroom._stores.sql.drivers.postgres import PostgresDriver
 from postroom._stores.sql.engines.postgres.engine import PostgresEngine
 from postroom.testing import FrozenClock
 

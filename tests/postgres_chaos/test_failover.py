@@ -10,7 +10,7 @@ from tools.servers.base import ServerMissing, missing, wait_for
 from tools.servers.postgres import PostgresServer
 
 from postroom import Postroom, StorageRetry
-from postroom._stores.sql.drivers.postgres import sqlstate
+from postroom._stores.sql.drivers.failures import sqlstate
 from tests.postgres import with_driver
 from tests.postgres_chaos.crew import crew_on, prepare
 from tests.postgres_chaos.feed import feeding

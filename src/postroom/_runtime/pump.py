@@ -25,7 +25,7 @@ from postroom._kernel.settlement import Settlement
 from postroom._runtime.execute import Executor, name
 from postroom._runtime.pace import Begun, Pace, Rest
 from postroom._runtime.plan import Backlog, Line, Piece, plan
-from postroom.errors import TransactionRefused
+from postroom.errors import TransactionAborted, TransactionRefused
 
 _log = logging.getLogger("postroom")
 
@@ -663,8 +663,11 @@ def _plain(settlement: Settlement, delay: timedelta) -> Settlement:
 
 def _why(error: Exception) -> str:
     """Why a transaction failed; a driver's own text may quote values."""
+    if isinstance(error, TransactionAborted):
+        return str(error)
     if isinstance(error, TransactionRefused):
-        return "the handler ended its transaction: leave commit and rollback to the room"
+        failed = f". Before that, a statement failed ({error.failed})" if error.failed else ""
+        return f"the handler ended its transaction: leave commit and rollback to the room{failed}"
     return type(error).__name__
 
 

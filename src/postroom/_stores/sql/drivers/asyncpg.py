@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 from postroom._kernel.local import Borrowed, PerLoop
-from postroom._stores.sql.drivers.pools import HEARTBEAT, LASTING, Lease, PoolSettings
+from postroom._stores.sql.drivers.pools import HEARTBEAT, LASTING, Lease, Note, PoolSettings
 from postroom.errors import ExtraMissing
 
 _log = logging.getLogger("postroom")
@@ -45,6 +45,19 @@ class AsyncpgWire:
     async def execute(self, connection: Any, text: str, *, lasting: bool = False) -> None:
         """Statements without parameters or rows. `lasting`: they may take their time."""
         await connection.execute(text, timeout=LASTING if lasting else None)
+
+    @contextmanager
+    def watched(self, connection: Any, note: Note) -> Iterator[None]:
+        """Pass the errors of statements to `note`. asyncpg does not report those of prepared statements and COPY."""
+
+        def logged(query: Any) -> None:
+            note(query.exception)
+
+        connection.add_query_logger(logged)
+        try:
+            yield
+        finally:
+            connection.remove_query_logger(logged)
 
     async def listen(
         self, connection: Any, channel: str, heard: Callable[[str], None], lost: Callable[[], None]
@@ -118,6 +131,9 @@ class AsyncpgPool:
 
     async def rollback(self, lease: Lease) -> None:
         await lease.transaction.rollback()
+
+    def watched(self, lease: Lease, note: Note) -> AbstractContextManager[None]:
+        return self.wire.watched(lease.connection, note)
 
     def _make(self) -> Any:
         asyncpg = import_asyncpg()

@@ -7,18 +7,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol
 
 from postroom._kernel.program import Program, call
 from postroom.errors import refuse
 
-R = TypeVar("R")
-
 Colour = Literal["sync", "async"]
 
 FAILED = "its transaction has failed: roll it back first"
-_HAS_FAILED = "25P02"
-"""What PostgreSQL answers to every statement after the one that failed."""
 
 _DRIVERS: dict[str, tuple[str, Colour]] = {
     "sqlite3.Connection": ("sqlite", "sync"),
@@ -62,16 +58,6 @@ def open_connection(tx: Any, *, kind: str, colour: Colour, wires: Sequence[Wire]
     if trouble is not None:
         raise refuse(trouble)
     return connection, wire
-
-
-def carry(work: Program[R]) -> Program[R]:
-    """Run this in the caller's transaction. Not every driver tells beforehand that the transaction has failed."""
-    try:
-        return (yield from work)
-    except Exception as error:
-        if getattr(error, "sqlstate", None) == _HAS_FAILED:
-            raise refuse(FAILED) from error
-        raise
 
 
 def _is_of(tx: Any, package: str) -> bool:

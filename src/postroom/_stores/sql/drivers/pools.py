@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from postroom._kernel.local import Borrowed
 from postroom._kernel.program import Async, Program, Sync, call, verb
+from postroom._stores.sql.drivers.failures import sqlstate
 
 BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 """Our programs count on seeing, with each statement, what others have committed; a database's default may differ."""
 HEARTBEAT = 30.0
 """Seconds of silence after which a listening connection is asked whether it lives."""
+
+Note = Callable[[BaseException | None], None]
 
 LASTING = 24 * 3600.0
 """Seconds for what may take long: to change large tables."""
@@ -69,6 +73,9 @@ class Pool(Protocol):
     def rollback(self, lease: Lease) -> Any: ...
     def close(self) -> Any: ...
 
+    def watched(self, lease: Lease, note: Note) -> AbstractContextManager[None]:
+        """For async code: pass the errors of statements on this connection to `note`, as far as the driver can."""
+
 
 class SqlalchemyPoolVerbs:
     """The user's SQLAlchemy engine. Handlers get its connections, so that they can use the ORM on them."""
@@ -124,8 +131,37 @@ class SqlalchemyPoolVerbs:
         yield from ()
 
 
+_NOTE = "postroom_note"
+"""The key in `Connection.info` under which the errors of a connection are wanted."""
+
+
+def _note_error(context: Any) -> None:
+    """A listener of SQLAlchemy's event `handle_error`, which occurs for no statement that succeeds."""
+    note = None if context.connection is None else context.connection.info.get(_NOTE)
+    if note is not None:
+        error = context.original_exception
+        # On asyncpg this is an error of SQLAlchemy's own, and asyncpg's, which says more, is its cause.
+        note(error.__cause__ if sqlstate(error.__cause__) else error)
+
+
 class SqlalchemyPool(SqlalchemyPoolVerbs, Async):
     """An AsyncEngine."""
+
+    def __init__(self, engine: Any, wire: Any) -> None:
+        super().__init__(engine, wire)
+        from sqlalchemy import event
+
+        if not event.contains(engine.sync_engine, "handle_error", _note_error):
+            event.listen(engine.sync_engine, "handle_error", _note_error)
+
+    @contextmanager
+    def watched(self, lease: Lease, note: Note) -> Iterator[None]:
+        info = lease.handle.info
+        info[_NOTE] = note
+        try:
+            yield
+        finally:
+            info.pop(_NOTE, None)
 
     def _raw(self, handle: Any) -> Program[Any]:
         return (yield call(handle.get_raw_connection))

@@ -10,12 +10,13 @@ from typing import Any
 from postroom._kernel.clock import Clock
 from postroom._kernel.local import PerLoop
 from postroom._kernel.program import Async, Program, Sync, call, verb
-from postroom._stores.sql.drivers.callers import Colour, carry, open_connection
+from postroom._stores.sql.drivers.callers import Colour, open_connection
+from postroom._stores.sql.drivers.failures import ABORTED, Failures, sqlstate
 from postroom._stores.sql.drivers.listener import Listener
 from postroom._stores.sql.drivers.pools import BEGIN, Lease, Pool
 from postroom._stores.sql.engines.postgres.engine import PostgresEngine
 from postroom._stores.sql.statements import Many, Script, Statement
-from postroom.errors import RoomClosed, refuse
+from postroom.errors import RoomClosed, TransactionAborted, TransactionRefused, refuse
 
 _PASSING = (
     "08",  # the connection is gone, or was never there
@@ -32,10 +33,6 @@ _BROKEN = ("08", "57P", "25006")
 """After these, a connection is of no use any more."""
 FOR_HANDLERS = 2
 """So many connections of a pool of our own are kept for the verbs, when handlers have transactions open."""
-
-
-def sqlstate(error: BaseException) -> str | None:
-    return getattr(error, "sqlstate", None)
 
 
 def is_broken(error: BaseException) -> bool:
@@ -83,6 +80,8 @@ class PostgresVerbs:
         self._handlers = handlers
         self._database = database
         self._closed = False
+        self._failures: dict[int, Failures] = {}
+        """Of the transactions that are open for handlers, by the identity of their connections."""
 
     @verb
     def transact(
@@ -102,7 +101,7 @@ class PostgresVerbs:
             theirs = wire.database(connection)
             if None not in (theirs, self._database) and theirs != self._database:
                 raise refuse(f"it is of the database {theirs!r}, and this room is on {self._database!r}")
-            return (yield from carry(self._run_steps(program(), wire, connection)))
+            return (yield from self._in_callers_transaction(program(), wire, connection))
         lease = yield call(self._pool.acquire)
         broken = False
         try:
@@ -112,6 +111,15 @@ class PostgresVerbs:
             raise
         finally:
             yield call(self._pool.release, lease, broken=broken)
+
+    def _in_callers_transaction(self, program: Program[Any], wire: Any, connection: Any) -> Program[Any]:
+        try:
+            return (yield from self._run_steps(program, wire, connection))
+        except Exception as error:
+            if sqlstate(error) != ABORTED:
+                raise
+            failures = self._failures.get(id(connection))
+            raise TransactionAborted(None if failures is None else failures.last) from error
 
     def _in_own_transaction(self, program: Program[Any], lease: Lease, patience: float | None = None) -> Program[Any]:
         """A transaction begins with the first step that needs one; a limit for locks goes with it in one visit."""
@@ -207,6 +215,19 @@ class PostgresDriver(PostgresVerbs, Async):
             await listener.close()
         await self._pool.close()
 
+    @contextmanager
+    def _failures_of(self, lease: Lease) -> Iterator[None]:
+        """Note the errors of statements in a handler's transaction, for the case that it catches them."""
+        failures = self._failures[id(lease.connection)] = Failures()
+        try:
+            with self._pool.watched(lease, failures.note):
+                yield
+        except TransactionRefused as error:
+            error.failed = failures.last
+            raise
+        finally:
+            del self._failures[id(lease.connection)]
+
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Any]:
         if self._closed:
@@ -217,7 +238,8 @@ class PostgresDriver(PostgresVerbs, Async):
             try:
                 await self._pool.begin(lease)
                 try:
-                    yield lease.handle
+                    with self._failures_of(lease):
+                        yield lease.handle
                 except BaseException:
                     await self._pool.rollback(lease)
                     broken = False

@@ -8,12 +8,12 @@ import logging
 import sys
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from postroom._kernel.local import Borrowed, PerLoop, PerProcess
 from postroom._kernel.program import Async, Program, Sync, call, verb
-from postroom._stores.sql.drivers.pools import BEGIN, HEARTBEAT, LASTING, Lease, PoolSettings
+from postroom._stores.sql.drivers.pools import BEGIN, HEARTBEAT, LASTING, Lease, Note, PoolSettings
 from postroom.errors import ExtraMissing
 
 _log = logging.getLogger("postroom")
@@ -39,8 +39,6 @@ class PsycopgWireVerbs:
     def trouble(self, connection: Any) -> str | None:
         """Why this connection cannot carry a write, if so."""
         status = connection.info.transaction_status.name
-        if status == "INERROR":
-            return "its transaction has failed: roll it back first"
         if status == "IDLE" and connection.autocommit:
             return f"it has no open transaction: use `{self._with} connection.transaction():` around the change"
         if status in {"UNKNOWN", "ACTIVE"}:
@@ -82,6 +80,24 @@ class PsycopgWire(PsycopgWireVerbs, Async):
     connection_class = "AsyncConnection"
     _cursor_class = "AsyncRawCursor"
     _with = "async with"
+
+    @contextmanager
+    def watched(self, connection: Any, note: Note) -> Iterator[None]:
+        """Pass the errors of statements to `note`. All statements go through `wait`, whatever cursor runs them."""
+        wait = connection.wait
+
+        async def noting(*args: Any, **options: Any) -> Any:
+            try:
+                return await wait(*args, **options)
+            except Exception as error:
+                note(error)
+                raise
+
+        connection.wait = noting
+        try:
+            yield
+        finally:
+            del connection.wait
 
     async def listen(
         self, connection: Any, channel: str, heard: Callable[[str], None], lost: Callable[[], None]
@@ -353,6 +369,9 @@ class PsycopgPool(PsycopgPoolVerbs, Async):
 
     wire = PsycopgWire()
     _local = PerLoop
+
+    def watched(self, lease: Lease, note: Note) -> AbstractContextManager[None]:
+        return self.wire.watched(lease.connection, note)
 
     def _pool_class(self) -> Any:
         class Pool(import_pool().AsyncConnectionPool):  # type: ignore[misc]
