@@ -11,18 +11,19 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tools.requirements import ROOT, known_ids
+from tools.requirements import ROOT, known_ids, read_stores
 
 _PROPERTY = "requirement"
-_STORE_PARAMETERS = ("store", "room", "driver")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "store(*names): the stores that a test without a parameter for it runs on")
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Collector(config), "requirements")
 
@@ -46,22 +47,36 @@ def _complaints(item: pytest.Item) -> Iterator[str]:
         for id_ in marker.args:
             if id_ not in _known_ids():
                 yield f"{item.nodeid}: there is no requirement {id_!r}"
+    for marker in item.iter_markers("store"):
+        if not marker.args or not set(marker.args) <= _store_names():
+            yield f"{item.nodeid}: the marker store names no store of requirements/status.toml"
 
 
 _known_ids = functools.cache(known_ids)
 
 
+@functools.cache
+def _store_names() -> frozenset[str]:
+    return frozenset(read_stores().names)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         for id_ in sorted({id_ for marker in item.iter_markers("req") for id_ in marker.args}):
-            item.user_properties.append((_PROPERTY, [id_, item.nodeid.partition("[")[0], _store_of(item)]))
+            item.user_properties.append((_PROPERTY, [id_, item.nodeid.partition("[")[0], _stores_of(item)]))
 
 
-def _store_of(item: pytest.Item) -> str | None:
-    """The store that a parametrised test ran on: the value of the parameter `store`, `room` or `driver`."""
+def _stores_of(item: pytest.Item) -> list[str]:
+    """The stores that a test runs on: those that its parameters name, else its marker `store`, else its path.
+
+    The parameter may have any name: a test on every store has one, directly or through a fixture. Of a path, the words
+    count: tests/engines/test_redis_urls.py is about Redis.
+    """
     parameters: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
-    values = (parameters.get(name) for name in _STORE_PARAMETERS)
-    return next((value for value in values if isinstance(value, str)), None)
+    marked = {name for marker in item.iter_markers("store") for name in marker.args}
+    words = set(re.split(r"[/_.]", item.nodeid.partition("::")[0]))
+    named = ({str(value) for value in parameters.values()}, marked, words)
+    return next((sorted(found) for names in named if (found := names & _store_names())), [])
 
 
 class Collector:
@@ -80,8 +95,8 @@ class Collector:
             named: list[tuple[str, Any]] = list(report.user_properties)
             for name, value in named:
                 if name == _PROPERTY:
-                    id_, test, store = value
-                    self._proofs.setdefault(id_, {}).setdefault(test, set()).update([store] if store else [])
+                    id_, test, stores = value
+                    self._proofs.setdefault(id_, {}).setdefault(test, set()).update(stores)
 
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         finished = exitstatus in {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED} and self._complete

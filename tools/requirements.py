@@ -14,7 +14,7 @@ import re
 import sys
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -24,6 +24,9 @@ ROOT = Path(__file__).resolve().parent.parent
 Status = Literal["proven", "differently", "missing", "not yet"]
 Proofs = Mapping[str, Mapping[str, Iterable[str]]]
 """Requirement id → test → the stores on which it passed."""
+
+CONFORMANCE = "store-conformance"
+"""The `verify` of what every store must do."""
 
 _RANGE = re.compile(r"(?P<stem>[A-Z]+(?:-[A-Z]+)?-)(?P<first>\d+)\.\.(?P<last>\d+)")
 _CONFLICT = re.compile(r"^### (C-\d+) \([^)]*\) (.+)$", re.MULTILINE)
@@ -41,6 +44,7 @@ class Requirement:
     level: str
     title: str
     document: str
+    verify: str = ""
 
 
 class Difference(NamedTuple):
@@ -48,6 +52,29 @@ class Difference(NamedTuple):
 
     decision: int
     how: str
+
+
+@dataclass(frozen=True)
+class Stores:
+    """The stores of the table `[stores]`, and which of them each requirement must be proven on."""
+
+    names: Mapping[str, str] = field(default_factory=dict)
+    """The value of a test's parameter, such as "asyncpg" → the store, such as "PostgreSQL"."""
+    narrowed: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Requirement id → its stores, where these are not all."""
+
+    @property
+    def all(self) -> frozenset[str]:
+        return frozenset(self.names.values())
+
+    def needed(self, requirement: Requirement) -> frozenset[str]:
+        if requirement.verify != CONFORMANCE:
+            return frozenset()
+        return self.narrowed.get(requirement.id, self.all)
+
+    def passed(self, tests: Mapping[str, Iterable[str]]) -> frozenset[str]:
+        """The stores on which these tests passed."""
+        return frozenset(self.names[name] for names in tests.values() for name in names)
 
 
 @dataclass(frozen=True)
@@ -59,19 +86,51 @@ class Situation:
     differently: Mapping[str, Difference]
     documents: Mapping[str, str]
     decisions: Mapping[int, str]
+    stores: Stores = field(default_factory=Stores)
     proofs: Proofs = field(default_factory=dict)
 
     def status(self, requirement: Requirement) -> Status:
-        if self.proofs.get(requirement.id):
-            return "proven"
         if requirement.id in self.differently:
             return "differently"
+        if self.proofs.get(requirement.id):
+            return "missing" if self.unproven_stores(requirement) else "proven"
         if requirement.id in self.built and requirement.level in {"must", "resolution"}:
             return "missing"
         return "not yet"
 
-    def missing(self) -> list[Requirement]:
-        return [requirement for requirement in self.requirements if self.status(requirement) == "missing"]
+    def unproven_stores(self, requirement: Requirement) -> list[str]:
+        """The stores on which the requirement must be proven, and no test that names it passed."""
+        return sorted(self.stores.needed(requirement) - self.stores.passed(self.proofs.get(requirement.id, {})))
+
+    def problems(self) -> list[str]:
+        """Everything for which the build must stop, in sentences."""
+        entries = self.requirements
+        untested = [entry for entry in entries if self.status(entry) == "missing" and not self.proofs.get(entry.id)]
+        partly = [entry for entry in entries if self.status(entry) == "missing" and self.proofs.get(entry.id)]
+        both = [entry for entry in entries if entry.id in self.differently and self.proofs.get(entry.id)]
+        return [
+            *_listed("requirements of built areas have no test that names them", untested),
+            *_listed(
+                "requirements have no test on some of their stores: add one, or name their stores in "
+                "requirements/status.toml",
+                partly,
+                lambda entry: f" (not on {', '.join(self.unproven_stores(entry))})",
+            ),
+            *_listed(
+                "requirements are both proven by a test and met differently: remove the marker, or the entry in "
+                "requirements/status.toml",
+                both,
+                lambda entry: f" ({', '.join(sorted(map(_short, self.proofs[entry.id])))})",
+            ),
+        ]
+
+
+def _listed(
+    complaint: str, entries: list[Requirement], detail: Callable[[Requirement], str] = lambda _: ""
+) -> Iterator[str]:
+    if entries:
+        lines = [f"  {entry.id}  {entry.title}{detail(entry)}" for entry in entries]
+        yield "\n".join([f"{len(entries)} {complaint}:", *lines])
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
@@ -81,7 +140,10 @@ def read_catalog(root: Path = ROOT) -> tuple[tuple[Requirement, ...], dict[str, 
     """All requirements and conflicts, and the names of their documents."""
     catalog = tomllib.loads((root / "requirements/catalog.toml").read_text("utf-8"))
     conflicts = (root / "requirements/conflicts.md").read_text("utf-8")
-    entries = [Requirement(row["id"], row["level"], row["title"], row["source"]) for row in catalog["requirement"]]
+    entries = [
+        Requirement(row["id"], row["level"], row["title"], row["source"], row["verify"])
+        for row in catalog["requirement"]
+    ]
     entries += [Requirement(number, "resolution", title, "conflicts") for number, title in _CONFLICT.findall(conflicts)]
     return tuple(entries), {**catalog["documents"], "conflicts": "Conflicts between the documents, resolved"}
 
@@ -117,7 +179,22 @@ def read_situation(root: Path = ROOT) -> Situation:
         for id_ in expand(entry["ids"], known):
             differently[id_] = Difference(entry["decision"], entry["how"])
     built = expand([*status["built"]["requirements"], *status["built"]["conflicts"]], known)
-    return Situation(requirements, frozenset(built), differently, documents, decisions, read_proofs(root))
+    stores = read_stores(root, known)
+    proofs = read_proofs(root)
+    return Situation(requirements, frozenset(built), differently, documents, decisions, stores, proofs)
+
+
+def read_stores(root: Path = ROOT, known: Iterable[str] | None = None) -> Stores:
+    """The tables `[stores]` and `[[narrowed]]`: what a test's parameter says about where the test ran."""
+    status = tomllib.loads((root / "requirements/status.toml").read_text("utf-8"))
+    names = {name: store for store, values in status["stores"].items() for name in values}
+    narrowed: dict[str, frozenset[str]] = {}
+    for entry in status.get("narrowed", []):
+        if unknown := sorted(set(entry["stores"]) - set(status["stores"])):
+            raise Problem(f"requirements/status.toml has no store {', '.join(unknown)} in [stores]")
+        ids = expand(entry["ids"], known_ids(root) if known is None else known)
+        narrowed |= dict.fromkeys(ids, frozenset(entry["stores"]))
+    return Stores(names, narrowed)
 
 
 def read_proofs(root: Path) -> Proofs:
@@ -135,7 +212,8 @@ _PREFACE = """\
 
 Made by `make requirements`; do not edit. The texts are in `requirements/catalog.toml` and `requirements/conflicts.md`.
 
-* **proven**: the tests named here passed, on the stores named behind them.
+* **proven**: the tests named here passed, on the stores named behind them. What every store must do has a test that
+  passed on each of them, or on those that `requirements/status.toml` names.
 * **met differently**: the aim is met in another way; the decision says why.
 * **not yet**: nothing proves it so far.
 """
@@ -162,6 +240,10 @@ def _summary(situation: Situation) -> str:
         rows.append(_counts(name, count))
     built = Counter(_column(situation.status(entry)) for entry in situation.requirements if entry.id in situation.built)
     rows += [_counts("**all**", total), _counts("of these in built areas", built)]
+    rows += ["", "| store | requirements with a test that passed there |", "|---|---:|"]
+    for store in sorted(situation.stores.all):
+        proven = [entry for entry in situation.proofs.values() if store in situation.stores.passed(entry)]
+        rows.append(f"| {store} | {len(proven)} |")
     return "\n".join(rows) + "\n"
 
 
@@ -177,24 +259,25 @@ def _counts(name: str, count: Counter[str]) -> str:
 def _row(situation: Situation, requirement: Requirement) -> str:
     cells = []
     if proofs := situation.proofs.get(requirement.id):
-        cells.append(_tests(proofs))
+        cells.append(_tests(proofs, situation.stores))
     if difference := situation.differently.get(requirement.id):
         file = situation.decisions[difference.decision]
         cells.append(f"met differently ([{file[:4]}](decisions/{file})): {difference.how}")
     if situation.status(requirement) == "missing":
-        cells.append("**not proven**")
+        stores = situation.unproven_stores(requirement) if cells else []
+        cells.append("**not proven" + (f" on {', '.join(stores)}" if stores else "") + "**")
     return (
         f"| {requirement.id} | {requirement.level} | {_cell(requirement.title)} | {'<br>'.join(cells) or 'not yet'} |"
     )
 
 
-def _tests(proofs: Mapping[str, Iterable[str]]) -> str:
+def _tests(proofs: Mapping[str, Iterable[str]], stores: Stores) -> str:
     """Each test once, without its folder, with all the stores on which it passed."""
-    stores: dict[str, set[str]] = {}
+    passed: dict[str, set[str]] = {}
     for test, names in proofs.items():
-        stores.setdefault(_short(test), set()).update(names)
+        passed.setdefault(_short(test), set()).update(stores.passed({test: names}))
     return "<br>".join(
-        f"`{test}`" + (f" ({', '.join(sorted(names))})" if names else "") for test, names in sorted(stores.items())
+        f"`{test}`" + (f" ({', '.join(sorted(found))})" if found else "") for test, found in sorted(passed.items())
     )
 
 
@@ -216,9 +299,8 @@ def check(root: Path = ROOT, *, ci: bool = False) -> str:
     page, file = render(situation), root / "docs/requirements.md"
     changed = not file.exists() or file.read_text("utf-8") != page
     file.write_text(page, "utf-8")
-    if missing := situation.missing():
-        lines = [f"  {entry.id}  {entry.title}" for entry in missing]
-        raise Problem(f"{len(missing)} requirements of built areas have no test that names them:\n" + "\n".join(lines))
+    if problems := situation.problems():
+        raise Problem("\n".join(problems))
     if changed and ci:
         raise Problem("docs/requirements.md was not up to date: run `make requirements` and commit it")
     count = Counter(situation.status(entry) for entry in situation.requirements)

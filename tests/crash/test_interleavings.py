@@ -22,6 +22,8 @@ from postroom.testing import FrozenClock
 from tests.crash.scenarios import ALICE, BOB, HOUR, MINUTE, Scene
 from tests.crash.stepping import Step, SteppingStore, dump, dump_file
 
+pytestmark = pytest.mark.store("sqlite")
+
 
 class Pair(NamedTuple):
     """Two calls that want the same messages, and what must be true of their answers, whoever came first."""

@@ -227,7 +227,7 @@ def test_the_reference_has_the_keys_of_the_layout() -> None:
     assert tuple(name for name, _ in page) == (*NAMES, ids_key("<prefix>"), boxes_key("<prefix>"))
 
 
-@pytest.mark.req("RHI-046", "C-43")
+@pytest.mark.req("C-43")
 def test_the_server_has_them_under_these_names_and_no_others() -> None:
     url = empty_redis()
     with Postroom(url) as room, redis.Redis.from_url(url, decode_responses=True) as client:

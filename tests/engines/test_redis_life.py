@@ -61,7 +61,7 @@ def test_a_purged_box_leaves_nothing_but_its_sequence(prefix: str, box: Box) -> 
     store.close()
 
 
-@pytest.mark.req("C-42", "C-57")
+@pytest.mark.req("C-57")
 def test_no_key_has_a_ttl_and_what_expires_is_dead(prefix: str) -> None:
     clock = FrozenClock()
     store = open_at(server(), "sync", prefix=prefix, clock=clock)
@@ -84,7 +84,6 @@ def test_no_key_has_a_ttl_and_what_expires_is_dead(prefix: str) -> None:
     store.close()
 
 
-@pytest.mark.req("C-42", "RHI-159")
 def test_done_messages_go_when_their_retention_has_passed_even_without_a_janitor(prefix: str) -> None:
     clock = FrozenClock()
     box = Box("inbox", "short", keeping=Keeping(retention=seconds(100), retention_from="completed_at"))

@@ -125,7 +125,6 @@ async def test_a_users_async_client_is_used_and_stays_open() -> None:
         assert await client.ping()
 
 
-@pytest.mark.req("RHI-048")
 def test_a_prefix_begins_every_key() -> None:
     prefix = new_prefix()
     store = open_at(server(), "sync", prefix=prefix)

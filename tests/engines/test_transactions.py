@@ -20,6 +20,8 @@ import postroom
 from postroom import FeatureMissing, OwnerToken, SchemaMissing, State, TransactionRefused
 from postroom import sync as postroom_sync
 
+pytestmark = pytest.mark.store("sqlite")
+
 INSERT = "INSERT INTO orders VALUES (1)"
 
 
@@ -150,7 +152,7 @@ def orders(path: Path) -> int:
         connection.close()
 
 
-@pytest.mark.req("OBX-003", "C-55", "OBX-SCP-01")
+@pytest.mark.req("OBX-003", "C-55", "OBX-SCP-01", "OBX-API-02")
 async def test_commits_with_the_caller(caller: Caller, room: Any, path: Path) -> None:
     await settled(caller.write())
     receipt = await settled(room.outbox().enqueue("order.created", {"id": 1}, tx=caller.tx))

@@ -154,7 +154,7 @@ async def test_a_bare_id_that_two_sources_use_is_ambiguous(room: Any) -> None:
     assert await settled(inbox.ack(OWNER, [Key("stripe", "1")])) == [True]
 
 
-@pytest.mark.req("IBX-API-28", "IBX-SCH-06")
+@pytest.mark.req("IBX-API-28")
 async def test_a_message_tells_all_and_cannot_be_altered(room: Any, clock: FrozenClock) -> None:
     inbox = room.inbox()
     due = clock.now() - timedelta(seconds=5)

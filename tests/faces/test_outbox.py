@@ -15,9 +15,7 @@ from tests.support import settled
 OWNER = OwnerToken.new()
 
 
-@pytest.mark.req(
-    "RHI-127", "OBX-001", "OBX-008", "OBX-009", "OBX-010", "OBX-API-01", "OBX-API-17", "OBX-API-25", "C-33"
-)
+@pytest.mark.req("RHI-127", "OBX-001", "OBX-008", "OBX-009", "OBX-010", "OBX-API-01", "OBX-API-17", "OBX-API-25")
 async def test_enqueue_names_the_message(room: Any, clock: FrozenClock) -> None:
     outbox = room.outbox()
     first = await settled(outbox.enqueue("order.created", {"id": 7}, correlation_id="order-7"))

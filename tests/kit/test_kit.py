@@ -45,6 +45,7 @@ async def test_assert_enqueued(tmp_path: Path) -> None:
 
 
 @pytest.mark.req("RHI-052")
+@pytest.mark.store("memory")
 async def test_a_frozen_clock_moves_when_told() -> None:
     clock = FrozenClock()
     async with Postroom("memory://", clock=clock) as room:

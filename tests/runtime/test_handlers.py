@@ -390,7 +390,7 @@ class TestResults:
             (False, State.WAITING, 1, "the handler returned a bool; return None or an Outcome"),
         ],
     )
-    @pytest.mark.req("RHI-103", "RHI-110", "RHI-111", "RHI-113", "RHI-145", "RHI-146", "C-05", "C-06", "C-11")
+    @pytest.mark.req("RHI-103", "RHI-111", "RHI-113", "RHI-145", "RHI-146", "C-05", "C-06", "C-11")
     async def test_what_an_answer_means(
         self, still: Postroom, answer: Any, state: State, attempt: int, error: str | None
     ) -> None:

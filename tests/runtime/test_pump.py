@@ -186,7 +186,7 @@ class TestWaking:
         assert still.inbox().box.work.idle == (timedelta(seconds=0.5), timedelta(seconds=5))
         assert still.inbox("slow", poll_interval=HOUR).box.work.idle == (HOUR, HOUR)
 
-    @pytest.mark.req("RHI-087", "C-48")
+    @pytest.mark.req("C-48")
     async def test_no_pause_between_full_claims(self, room: Postroom, events: Events) -> None:
         box = room.inbox(poll_interval=HOUR, batch_size=10)
         box.handler("t", batch=10)(always())

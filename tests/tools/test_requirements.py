@@ -22,30 +22,44 @@ id = "IBX-001"
 title = "Key | pair"
 level = "must"
 source = "000"
+verify = "store-conformance"
 
 [[requirement]]
 id = "IBX-002"
 title = "Atomic"
 level = "must"
 source = "000"
+verify = "engine"
 
 [[requirement]]
 id = "IBX-003"
 title = "Nice"
 level = "should"
 source = "000"
+verify = "engine"
 
 [[requirement]]
 id = "IBX-SCH-01"
 title = "Shape"
 level = "must"
 source = "000"
+verify = "engine"
 """
 CONFLICTS = "# Conflicts\n\n### C-01 (X, I) What is guaranteed\ntext\n\n### C-02 (X) When\n"
 STATUS = """
 [built]
 requirements = ["IBX-001..003"]
 conflicts = ["C-02"]
+
+[stores]
+memory = ["memory"]
+SQLite = ["sqlite3", "aiosqlite"]
+PostgreSQL = ["asyncpg", "postgres"]
+
+[[narrowed]]
+ids = ["IBX-SCH-01"]
+stores = ["SQLite"]
+why = "A view."
 
 [[differently]]
 ids = ["IBX-SCH-01"]
@@ -55,7 +69,7 @@ how = "By a view."
 PROOFS = {
     "IBX-001": {
         "tests/a.py::TestQueue::test_key": ["memory", "sqlite3"],
-        "tests/b.py::TestQueue::test_key": ["aiosqlite"],
+        "tests/b.py::TestQueue::test_key": ["aiosqlite", "asyncpg"],
     },
     "IBX-002": {"tests/a.py::test_atomic": []},
     "C-02": {"tests/a.py::test_when": ["memory"]},
@@ -87,7 +101,7 @@ class TestTool:
     def test_the_page_tells_tests_stores_and_differences(self, project: Path) -> None:
         assert check(project) == "requirements: 3 proven, 1 met differently, 2 not yet"
         lines = page(project)
-        assert "| IBX-001 | must | Key \\| pair | `TestQueue::test_key` (aiosqlite, memory, sqlite3) |" in lines
+        assert "| IBX-001 | must | Key \\| pair | `TestQueue::test_key` (PostgreSQL, SQLite, memory) |" in lines
         assert "| IBX-002 | must | Atomic | `a::test_atomic` |" in lines
         assert "| IBX-003 | should | Nice | not yet |" in lines
         assert "| IBX-SCH-01 | must | Shape | met differently ([0003](decisions/0003-tables.md)): By a view. |" in lines
@@ -106,8 +120,41 @@ class TestTool:
             check(project)
         assert any(id_ in line and "**not proven**" in line for line in page(project))
 
+    @pytest.mark.parametrize("built", [True, False])
+    def test_a_requirement_of_every_store_needs_a_test_on_each(self, project: Path, built: bool) -> None:
+        if not built:
+            (project / "requirements/status.toml").write_text(STATUS.replace("IBX-001", "IBX-002"))
+        tests = {"tests/a.py::test_key": ["memory", "sqlite3"]}
+        prove(project, {**PROOFS, "IBX-001": tests})
+        with pytest.raises(Problem, match=r"IBX-001  Key . pair \(not on PostgreSQL\)"):
+            check(project)
+        assert any("IBX-001" in line and "**not proven on PostgreSQL**" in line for line in page(project))
+
+    def test_a_requirement_of_some_stores_needs_a_test_on_these(self, project: Path) -> None:
+        narrowed = STATUS.replace('ids = ["IBX-SCH-01"]\nstores', 'ids = ["IBX-001"]\nstores')
+        (project / "requirements/status.toml").write_text(narrowed)
+        prove(project, {**PROOFS, "IBX-001": {"tests/a.py::test_key": ["aiosqlite"]}})
+        check(project)
+        prove(project, {**PROOFS, "IBX-001": {"tests/a.py::test_key": ["memory"]}})
+        with pytest.raises(Problem, match="not on SQLite"):
+            check(project)
+
+    def test_a_store_that_does_not_exist_is_refused(self, project: Path) -> None:
+        (project / "requirements/status.toml").write_text(STATUS.replace('stores = ["SQLite"]', 'stores = ["Oracle"]'))
+        with pytest.raises(Problem, match="no store Oracle"):
+            check(project)
+
+    def test_what_is_met_differently_must_not_have_a_test_that_names_it(self, project: Path) -> None:
+        prove(project, {**PROOFS, "IBX-SCH-01": {"tests/a.py::test_view": []}})
+        with pytest.raises(Problem, match=r"(?s)both proven .*IBX-SCH-01  Shape \(a::test_view\)"):
+            check(project)
+
+    def test_the_page_counts_the_requirements_of_each_store(self, project: Path) -> None:
+        check(project)
+        assert {"| memory | 2 |", "| SQLite | 1 |", "| PostgreSQL | 1 |"} <= set(page(project))
+
     def test_what_is_not_built_stops_nothing(self, project: Path) -> None:
-        (project / "requirements/status.toml").write_text("[built]\nrequirements = []\nconflicts = []\n")
+        (project / "requirements/status.toml").write_text("[built]\nrequirements = []\nconflicts = []\n[stores]\n")
         prove(project, {})
         assert check(project) == "requirements: 0 proven, 0 met differently, 6 not yet"
 
@@ -152,6 +199,19 @@ class TestTool:
 
 SAMPLE = """
 import pytest
+
+@pytest.fixture(params=["asyncpg"])
+def any_name(request):
+    return request.param
+
+@pytest.mark.req("IBX-SCH-01")
+def test_fixture(any_name):
+    pass
+
+@pytest.mark.req("IBX-SCH-01")
+@pytest.mark.store("memory", "sqlite3")
+def test_marker():
+    pass
 
 @pytest.mark.req("IBX-001")
 @pytest.mark.parametrize("store", ["memory", "sqlite3", "broken"])
@@ -212,6 +272,20 @@ class TestPlugin:
             "IBX-001": {"tests/test_sample.py::test_key": ["memory", "sqlite3"]},
             "IBX-002": {"tests/test_sample.py::TestClass::test_one": []},
             "C-02": {"tests/test_sample.py::TestClass::test_one": []},
+            "IBX-SCH-01": {
+                "tests/test_sample.py::test_fixture": ["asyncpg"],
+                "tests/test_sample.py::test_marker": ["memory", "sqlite3"],
+            },
+        }, output
+
+    def test_the_path_of_a_test_names_its_store(self, suite: Path) -> None:
+        sample = SAMPLE.replace("def any_name", "def no_name").replace("any_name", "capsys")
+        (suite / "tests/test_sample.py").rename(suite / "tests/test_postgres_life.py")
+        (suite / "tests/test_postgres_life.py").write_text(sample)
+        output = self.run(suite)
+        assert self.proofs(suite)["IBX-SCH-01"] == {
+            "tests/test_postgres_life.py::test_fixture": ["postgres"],
+            "tests/test_postgres_life.py::test_marker": ["memory", "sqlite3"],
         }, output
 
     @pytest.mark.parametrize(
@@ -229,6 +303,11 @@ class TestPlugin:
         prove(suite, {"IBX-001": {"before": []}})
         self.run(suite, *arguments)
         assert self.proofs(suite) == {"IBX-001": {"before": []}}
+
+    def test_a_store_that_does_not_exist_is_an_error(self, suite: Path) -> None:
+        (suite / "tests/test_sample.py").write_text(SAMPLE.replace('store("memory"', 'store("oracle"'))
+        assert "test_marker: the marker store names no store" in self.run(suite)
+        assert self.proofs(suite) is None
 
     @pytest.mark.parametrize("arguments", [(), ("-n", "1")], ids=["alone", "xdist"])
     @pytest.mark.parametrize(

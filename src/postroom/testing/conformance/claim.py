@@ -158,7 +158,7 @@ class ClaimConformance(Suite):
         await elapse(LEASE)
         assert names(await box.claim(1, topics={"b"})) == ["b"]
 
-    @pytest.mark.req("IBX-030", "IBX-106", "OBX-011", "OBX-095")
+    @pytest.mark.req("IBX-030", "IBX-106", "OBX-011", "OBX-095", "IBX-103", "OBX-092")
     async def test_claims_at_the_same_time_share_nothing(self, open_box: OpenBox, kind: BoxKind) -> None:
         box = open_box(kind)
         await box.put(*(draft(str(n)) for n in range(100)))

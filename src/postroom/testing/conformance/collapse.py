@@ -17,7 +17,7 @@ def price(message_id: str, collapse_key: str = "price", **fields: Any) -> Draft:
 class CollapseConformance(Suite):
     """Stores with `features.collapse`."""
 
-    @pytest.mark.req("RHI-079", "RHI-119", "RHI-059", "C-45")
+    @pytest.mark.req("RHI-079", "RHI-119", "RHI-059", "C-45", "RHI-004")
     async def test_a_newer_message_supersedes_those_that_wait(
         self, open_box: OpenBox, kind: BoxKind, elapse: Elapse, now: Now
     ) -> None:

@@ -34,7 +34,7 @@ def member(message_id: str, group: str = "g", **fields: Any) -> Draft:
 class FifoConformance(Suite):
     """Boxes with `order.fifo`."""
 
-    @pytest.mark.req("C-46")
+    @pytest.mark.req("C-46", "RHI-166")
     async def test_a_batch_is_the_front_of_a_group_in_order(self, open_box: OpenBox, kind: BoxKind) -> None:
         box = open_box(kind, fifo=True)
         await box.put(*(member(str(n)) for n in range(4)))
@@ -43,7 +43,7 @@ class FifoConformance(Suite):
         await box.ack(*claimed)
         assert names(await box.claim(3)) == ["3"]
 
-    @pytest.mark.req("RHI-077", "C-46", "IBX-106", "OBX-095")
+    @pytest.mark.req("RHI-077", "C-46", "IBX-106", "OBX-095", "RHI-141")
     @pytest.mark.parametrize("second", [ALICE, BOB], ids=["same-owner", "other-owner"])
     async def test_a_group_is_held_while_its_head_is_claimed(self, open_box: OpenBox, second: UUID) -> None:
         box = open_box(fifo=True)
@@ -426,7 +426,7 @@ class FifoConformance(Suite):
 
     # -- leases --------------------------------------------------------------------------------------------------
 
-    @pytest.mark.req("C-46", "C-29")
+    @pytest.mark.req("C-46", "C-29", "RHI-167")
     async def test_a_batch_whose_lease_has_passed_is_claimed_again_in_order(
         self, open_box: OpenBox, elapse: Elapse
     ) -> None:

@@ -28,7 +28,7 @@ class PutConformance(Suite):
         assert (message.state, message.attempt, message.deliveries) == (State.WAITING, 0, 0)
         assert (message.claim, message.last_error, message.completed_at, message.ending) == (None, None, None, None)
 
-    @pytest.mark.req("OBX-008", "C-33")
+    @pytest.mark.req("OBX-008")
     async def test_each_message_has_an_id_of_its_own(self, open_box: OpenBox, kind: BoxKind) -> None:
         box = open_box(kind)
         receipts = await box.put(*(draft(str(n)) for n in range(5)))

@@ -197,7 +197,7 @@ class RetryConformance(Suite):
         await box.ack(await box.take())
         assert ((await box.get("1")).last_error, (await box.get("1")).attempt) == ("second", 3)
 
-    @pytest.mark.req("C-05", "C-65")
+    @pytest.mark.req("C-05", "C-65", "RHI-145")
     async def test_release_does_not_count(self, open_box: OpenBox) -> None:
         box = open_box()
         await box.put(draft("1"))
@@ -222,7 +222,7 @@ class RetryConformance(Suite):
 class FailConformance(Suite):
     """The end without success."""
 
-    @pytest.mark.req("RHI-064", "IBX-060", "IBX-061", "IBX-065", "OBX-036", "OBX-037", "C-06", "C-44")
+    @pytest.mark.req("RHI-064", "IBX-060", "IBX-061", "IBX-065", "OBX-036", "OBX-037", "C-06", "C-44", "RHI-146")
     async def test_fail_makes_it_dead(self, open_box: OpenBox, kind: BoxKind, elapse: Elapse, now: Now) -> None:
         box = open_box(kind)
         await box.put(draft("1", payload="evidence"))
