@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import timedelta
+from os import PathLike
 from types import TracebackType
 from typing import Any, ClassVar, Self, TypedDict, TypeVar, Unpack
 
@@ -24,10 +25,12 @@ from postroom._kernel.queries import Filter
 from postroom._kernel.retry import StorageRetry
 from postroom._kernel.states import BoxKind
 from postroom._runtime.janitor import Cleaned, Cleaning, Janitor
+from postroom._runtime.probes import Probes
 from postroom._runtime.supervisor import WAKING, BoxHealth, Supervisor
+from postroom._runtime.systemd import Notifier
 from postroom._stores import journal
 from postroom._stores.sql.statements import DEFAULT_PREFIX
-from postroom.errors import ArgumentValueError, FeatureMissing, SchemaError
+from postroom.errors import ArgumentTypeError, ArgumentValueError, FeatureMissing, SchemaError
 from postroom.spi import Features, Schema
 
 _log = logging.getLogger("postroom")
@@ -194,14 +197,36 @@ class Postroom(RoomVerbs, Async):
     def is_running(self) -> bool:
         return self._supervisor.is_running
 
-    async def start(self) -> None:
+    async def start(self, boxes: Iterable[Inbox | Outbox] | None = None) -> None:
         """Start a worker for every box that has handlers. A room without handlers only writes, and starts none.
 
-        A room that runs starts those of boxes which have got their handlers since.
+        With `boxes`, only these are started and cleaned; a later call starts others. A room that runs starts those of
+        boxes which have got their handlers since.
         """
-        if self._supervisor.has_more_to_start(self.boxes):
+        chosen = self._choose(boxes)
+        if self._supervisor.has_more_to_start(chosen):
             await self._check_schema()
-            await self._supervisor.start(self.boxes)
+            await self._supervisor.start(chosen)
+
+    def _choose(self, boxes: Iterable[Inbox | Outbox] | None) -> list[Any]:
+        """The boxes to start. One that is named but cannot be started is an error."""
+        if boxes is None:
+            return self.boxes
+        if isinstance(boxes, str) or not isinstance(boxes, Iterable):
+            raise ArgumentTypeError(f"boxes must be a list of inboxes and outboxes, not {type(boxes).__name__}")
+        chosen = list(boxes)
+        if not chosen:
+            raise ArgumentValueError("boxes must not be empty; leave it out to start all boxes")
+        for face in chosen:
+            if not isinstance(face, Inbox | Outbox):
+                raise ArgumentTypeError(f"boxes must be a list of inboxes and outboxes, not of {type(face).__name__}")
+            if not any(face is own for own in self.boxes):
+                raise ArgumentValueError(f"{face.box.kind} {face.name!r} is a box of another room")
+            if not len(face.handlers) and not self._supervisor.cleans_alone:
+                raise ArgumentValueError(
+                    f"{face.box.kind} {face.name!r} has no handlers: register one, or leave this box out"
+                )
+        return chosen
 
     async def _check_schema(self) -> None:
         """A worker on tables that do not fit would fail for ever: better to say so at once."""
@@ -217,30 +242,50 @@ class Postroom(RoomVerbs, Async):
         """Claim no more, let handlers end, give back the rest. The room can be started again."""
         await self._supervisor.stop()
 
-    def run(self, *, first: Callable[[], Awaitable[None]] | None = None) -> None:
-        """Start, and go on until SIGINT or SIGTERM; then stop and close. For a process of its own.
+    def run(
+        self,
+        boxes: Iterable[Inbox | Outbox] | None = None,
+        *,
+        health: str | None = None,
+        heartbeat: str | PathLike[str] | None = None,
+        first: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """Start, and go on until SIGINT or SIGTERM; then stop and close. For a worker process.
 
-        `first` is awaited before the start, in the same event loop, to which pools belong.
+        `boxes`: only these; by default all that have handlers. `health` is HOST:PORT: an HTTP server there has the
+        checks `/live` and `/ready`. `heartbeat` is a file that is touched every 5 seconds while the event loop runs.
+        systemd is notified if it has set NOTIFY_SOCKET. `first` is awaited before the start, in the same event loop,
+        to which pools belong.
         """
-        if not any(len(face.handlers) for face in self.boxes) and not self._supervisor.cleans_alone:
+        chosen = None if boxes is None else self._choose(boxes)
+        if not any(len(face.handlers) for face in chosen or self.boxes) and not self._supervisor.cleans_alone:
             raise ArgumentValueError("this room has no handlers: register one, or give it cleaning=Cleaning(), first")
-        asyncio.run(self._run_until_told(first))
+        probes = Probes(self.is_ready, health=health, heartbeat=heartbeat, notifier=Notifier.from_environment())
+        asyncio.run(self._run_until_told(chosen, probes, first))
 
-    async def _run_until_told(self, first: Callable[[], Awaitable[None]] | None) -> None:
-        if first is not None:
-            await first()
-        told = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, told.set)
-        async with self:
-            await told.wait()
+    async def _run_until_told(
+        self, boxes: Iterable[Inbox | Outbox] | None, probes: Probes, first: Callable[[], Awaitable[None]] | None
+    ) -> None:
+        async with probes:
+            if first is not None:
+                await first()
+            told = asyncio.Event()
+            loop = asyncio.get_running_loop()
             for number in (signal.SIGINT, signal.SIGTERM):
-                loop.remove_signal_handler(number)  # the next one ends the process at once
-            if any(box.in_hand for box in self.health().values()):
-                _log.warning(
-                    "stopping: handlers may end what they have begun, for up to %.0f s", self._supervisor.patience
-                )
+                loop.add_signal_handler(number, told.set)
+            try:
+                await self.start(boxes)
+                probes.started()
+                await told.wait()
+                probes.stopping()
+                for number in (signal.SIGINT, signal.SIGTERM):
+                    loop.remove_signal_handler(number)  # the next one ends the process at once
+                if any(box.in_hand for box in self.health().values()):
+                    _log.warning(
+                        "stopping: handlers may end what they have begun, for up to %.0f s", self._supervisor.patience
+                    )
+            finally:
+                await self.close()
 
     async def close(self) -> None:
         """Stop, if it runs, and give back connections. Closing twice is fine."""
@@ -254,7 +299,9 @@ class Postroom(RoomVerbs, Async):
         return self._supervisor.health()
 
     async def is_ready(self) -> bool:
-        """Whether the store answers, the schema fits and every started worker runs."""
+        """Whether the store answers, the schema fits, every started worker runs and none is being stopped."""
+        if self._supervisor.is_stopping:
+            return False
         try:
             for face in self.boxes[:1] or [self.inbox()]:
                 await self.store.find(face.box, NOTHING)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 import signal
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import pytest
 
 from postroom import State
-from tests.cli.conftest import Start
+from tests.cli.conftest import RunEach, Start
 from tests.cli.shop import SECRET, open_shop, write_module
 
 
@@ -71,3 +73,84 @@ def test_debugging_shows_no_payloads(start: Start, tmp_path: Path) -> None:
     assert code == 0
     assert "DEBUG postroom: claimed 1" in logged
     assert SECRET not in logged
+
+
+TWO_BOXES = """\
+from postroom import Postroom
+
+room = Postroom("sqlite:///shop.db")
+
+
+@room.inbox("orders").handler("order.placed")
+async def placed(message):
+    print("handled", message.message_id, flush=True)
+
+
+@room.outbox("mail").handler("mail.send")
+async def send(message):
+    print("sent", message.message_id, flush=True)
+
+
+room.outbox("quiet")
+"""
+
+
+def test_it_runs_the_boxes_that_are_named(start: Start, tmp_path: Path) -> None:
+    write_module(tmp_path, TWO_BOXES)
+    with open_shop(tmp_path) as room:
+        room.inbox("orders").enqueue("order.placed", {}, source="web", message_id="1")
+        room.outbox("mail").enqueue("mail.send", {}, message_id="2")
+        worker = start("run", "shop:room", "--outbox", "mail", "--outbox", "mail", "--json")
+        assert json.loads(worker.line())["boxes"] == [{"kind": "outbox", "name": "mail", "topics": ["mail.send"]}]
+        assert worker.line() == "sent 2"
+        assert worker.end(signal.SIGTERM)[0] == 0
+        assert room.inbox("orders").get("1").state is State.WAITING
+        both = start("run", "shop:room", "--outbox", "mail", "--inbox", "orders")
+        assert [both.line() for _ in range(3)] == [
+            "shop:room on sqlite:shop.db",
+            "  inbox orders: order.placed",
+            "  outbox mail: mail.send",
+        ]
+        assert both.line() == "handled 1"
+        assert both.end(signal.SIGTERM)[0] == 0
+
+
+def test_a_box_that_cannot_be_run_is_named(run_each: RunEach, tmp_path: Path) -> None:
+    write_module(tmp_path, TWO_BOXES)
+    unknown, quiet, health, heartbeat = run_each(
+        ("run", "shop:room", "--inbox", "mail"),
+        ("run", "shop:room", "--outbox", "mail", "--outbox", "quiet"),
+        ("run", "shop:room", "--health", "8080"),
+        ("run", "shop:room", "--heartbeat", "missing/beat"),
+    )
+    assert unknown.stderr.startswith("postroom: the room has no inbox 'mail'; it has inbox 'orders', outbox 'mail'")
+    assert quiet.stderr.startswith("postroom: outbox 'quiet' has no handlers: register one, or leave this box out")
+    assert health.stderr.startswith("postroom: health must be HOST:PORT, such as 127.0.0.1:8080")
+    assert "No such file or directory: 'missing/beat'" in heartbeat.stderr
+    assert [ran.returncode for ran in (unknown, quiet, health, heartbeat)] == [1] * 4
+
+
+def get(url: str) -> int:
+    try:
+        with urllib.request.urlopen(url, timeout=30) as response:
+            return int(response.status)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
+
+
+def test_it_shows_its_health(start: Start, tmp_path: Path) -> None:
+    write_module(tmp_path, TWO_BOXES)
+    worker = start("run", "shop:room", "--migrate", "--health", "127.0.0.1:0", "--heartbeat", "beat")
+    worker.line()
+    assert worker.process.stderr
+    logged = worker.process.stderr.readline()
+    live, ready = re.findall(r"http://\S+?(?=,|$)", logged.strip())
+    assert (live.endswith("/live"), ready.endswith("/ready")) == (True, True)
+    assert get(live) == 200
+    while get(ready) != 200:  # it has said what it runs, but not yet started
+        pass
+    assert get(live.replace("/live", "/")) == 404
+    assert (tmp_path / "beat").exists()
+    assert worker.end(signal.SIGTERM)[0] == 0
+    assert not (tmp_path / "beat").exists()

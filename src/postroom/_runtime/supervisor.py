@@ -49,6 +49,7 @@ class _Crew:
         self.listener = listener
         self.change = asyncio.Lock()
         self.is_started = False
+        self.is_stopping = False
 
 
 class Supervisor:
@@ -79,6 +80,11 @@ class Supervisor:
     def is_running(self) -> bool:
         """In whatever event loop of this process."""
         return any(crew.is_started for crew in self._crews.everywhere())
+
+    @property
+    def is_stopping(self) -> bool:
+        """In any event loop of this process."""
+        return any(crew.is_stopping for crew in self._crews.everywhere())
 
     def has_more_to_start(self, boxes: Iterable[Any]) -> bool:
         """Whether `start` would start anything in this event loop."""
@@ -134,12 +140,16 @@ class Supervisor:
         """Pumps, gracefully; then the janitor; then hooks, in reverse. Errors of hooks are logged."""
         crew = self._crews.get()
         async with crew.change:
-            await self._stop_pumps(crew, list(crew.running))
-            await crew.listener.cancel()
-            await self._janitor.stop()
-            if crew.is_started:
-                crew.is_started = False
-                await self._stop_hooks(len(self.on_start))
+            crew.is_stopping = crew.is_started
+            try:
+                await self._stop_pumps(crew, list(crew.running))
+                await crew.listener.cancel()
+                await self._janitor.stop()
+                if crew.is_started:
+                    crew.is_started = False
+                    await self._stop_hooks(len(self.on_start))
+            finally:
+                crew.is_stopping = False
 
     async def _stop_pumps(self, crew: _Crew, keys: list[str]) -> None:
         stopping = [crew.running.pop(key) for key in keys if key in crew.running]

@@ -63,6 +63,23 @@ def _broken(name: str, error: Exception) -> ArgumentValueError:
     return ArgumentValueError(f"the module {name!r} could not be imported: {error}")
 
 
+def declared_box(room: Postroom, kind: BoxKind, name: str) -> AnyBox:
+    """The box that a room has made under this name."""
+    for face in room.boxes:
+        if (face.box.kind, face.name) == (kind, name):
+            found: AnyBox = face
+            return found
+    has = ", ".join(f"{face.box.kind} {face.name!r}" for face in room.boxes) or "no boxes"
+    raise ArgumentValueError(f"the room has no {kind} {name!r}; it has {has}")
+
+
+def named_boxes(room: Postroom, inboxes: Iterable[str] | None, outboxes: Iterable[str] | None) -> list[AnyBox]:
+    """Those that are named, each once."""
+    named: list[tuple[BoxKind, str]] = [("inbox", name) for name in inboxes or ()]
+    named += [("outbox", name) for name in outboxes or ()]
+    return [declared_box(room, kind, name) for kind, name in dict.fromkeys(named)]
+
+
 @dataclass(frozen=True)
 class Place:
     """A room, what is known of its boxes, and a loop to run their verbs in."""
@@ -112,12 +129,7 @@ class Place:
     def _box(self, kind: BoxKind, name: Any) -> AnyBox:
         if not self.is_declared:
             return self.room.inbox(name) if kind == "inbox" else self.room.outbox(name)
-        for face in self.room.boxes:
-            if (face.box.kind, face.name) == (kind, name):
-                found: AnyBox = face
-                return found
-        has = ", ".join(f"{face.box.kind} {face.name!r}" for face in self.room.boxes) or "no boxes"
-        raise ArgumentValueError(f"the room has no {kind} {name!r}; it has {has}")
+        return declared_box(self.room, kind, name)
 
     def wait(self, work: Coroutine[Any, Any, R]) -> R:
         """A room is for async code; a command does one thing after the other, and may be interrupted in between."""

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from enum import StrEnum
+from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from postroom import Postroom
-from postroom.cli.options import Json, print_json
-from postroom.cli.place import load
+from postroom.cli.options import Inboxes, Json, Outboxes, print_json
+from postroom.cli.place import AnyBox, load, named_boxes
 from postroom.errors import ArgumentValueError
 
 
@@ -26,16 +29,26 @@ class LogLevel(StrEnum):
 def run(
     room: Annotated[str, typer.Argument(metavar="MODULE:ROOM", help="A room in a module, such as shop:room.")],
     *,
+    inbox: Inboxes = None,
+    outbox: Outboxes = None,
+    health: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Serve the HTTP checks /live and /ready there.")
+    ] = None,
+    heartbeat: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Touch this file every 5 seconds while the event loop runs.")
+    ] = None,
     migrate: Annotated[bool, typer.Option("--migrate", help="Make or update the tables first.")] = False,
     log_level: Annotated[LogLevel, typer.Option(help="What is logged, to stderr.")] = LogLevel.INFO,
     json: Json = False,
 ) -> None:
-    """Handle messages until SIGINT or SIGTERM; then let handlers end, and exit with 0."""
+    """Handle messages until SIGINT or SIGTERM; then let handlers end, and exit with 0. Without names: in all boxes."""
     loaded = load(room)
-    set_up_logging(log_level)
-    if not any(len(face.handlers) for face in loaded.boxes):
+    chosen = named_boxes(loaded, inbox, outbox)
+    if not any(len(face.handlers) for face in chosen or loaded.boxes):
         raise ArgumentValueError(f"{room} has no handlers: there is nothing to run")
-    loaded.run(first=lambda: prepare(loaded, room, migrate=migrate, json=json))
+    set_up_logging(log_level)
+    loaded.on_start(lambda: check_database(loaded, room, chosen or loaded.boxes, json=json))
+    loaded.run(chosen or None, health=health, heartbeat=heartbeat, first=partial(_migrate, loaded) if migrate else None)
 
 
 def set_up_logging(level: LogLevel) -> None:
@@ -44,24 +57,27 @@ def set_up_logging(level: LogLevel) -> None:
     logging.getLogger("aiosqlite").setLevel(logging.INFO)  # for debugging it logs parameters, and so payloads
 
 
-async def prepare(room: Postroom, path: str, *, migrate: bool, json: bool) -> None:
-    """What is wrong with the database is told now: later, a worker would try again and again."""
-    if migrate:
-        await room.migrate()
-    for face in room.boxes[:1]:
-        await face.find(limit=1)
-    tell(path, room, json=json)
+async def _migrate(room: Postroom) -> None:
+    await room.migrate()
 
 
-def tell(path: str, room: Postroom, *, json: bool) -> None:
+async def check_database(room: Postroom, path: str, boxes: Sequence[AnyBox], *, json: bool) -> None:
+    """The last hook on start, since one of the room's may make the tables. An error of the database ends the command
+    here; later, a worker would log it and try again.
+    """
+    await boxes[0].find(limit=1)
+    tell(path, room, boxes, json=json)
+
+
+def tell(path: str, room: Postroom, boxes: Sequence[AnyBox], *, json: bool) -> None:
     """Which boxes there are, and what is handled in them."""
-    boxes: list[dict[str, Any]] = [
+    rows: list[dict[str, Any]] = [
         {"kind": face.box.kind, "name": face.name, "topics": [handler.topic for handler in face.handlers]}
-        for face in room.boxes
+        for face in boxes
     ]
     if json:
-        print_json({"store": room.store.name, "boxes": boxes}, one_line=True)
+        print_json({"store": room.store.name, "boxes": rows}, one_line=True)
         return
     typer.echo(f"{path} on {room.store.name}")
-    for box in boxes:
-        typer.echo(f"  {box['kind']} {box['name']}: {', '.join(box['topics']) or 'no handlers'}")
+    for row in rows:
+        typer.echo(f"  {row['kind']} {row['name']}: {', '.join(row['topics']) or 'no handlers'}")
