@@ -8,7 +8,7 @@ import socket
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -41,6 +41,13 @@ async def get(probe: Probes, path: str) -> tuple[int, bytes]:
     return int(head.split()[1]), body
 
 
+async def until(holds: Callable[[], bool]) -> None:
+    """For what sets no event."""
+    async with asyncio.timeout(10):
+        while not holds():  # noqa: ASYNC110
+            await asyncio.sleep(0)
+
+
 async def yes() -> bool:
     return True
 
@@ -69,8 +76,7 @@ class TestHealth:
         await gate.reached()
         assert await room.is_ready()
         stopping = asyncio.create_task(room.stop())
-        while room.health():
-            await asyncio.sleep(0)
+        await until(lambda: not room.health())
         assert not await room.is_ready()
         gate.open()
         await stopping
@@ -110,13 +116,12 @@ class TestHealth:
         async with Probes(check, health=ANY_PORT) as probe:
             probe.started()
             asking = [asyncio.create_task(get(probe, "/ready")) for _ in range(10)]
-            while not calls:
-                await asyncio.sleep(0)
+            await until(lambda: calls > 0)
             go_on.set()
             assert set(await asyncio.gather(*asking)) == {(200, b"ok\n")}
         assert calls == 1
 
-    REQUESTS: dict[bytes, tuple[int, bytes]] = {
+    REQUESTS: ClassVar[dict[bytes, tuple[int, bytes]]] = {
         b"GET /live?now=1 HTTP/1.0\r\n\r\n": (200, b"ok\n"),
         b"HEAD /live HTTP/1.1\r\n\r\n": (200, b""),
         b"HEAD / HTTP/1.1\r\n\r\n": (404, b""),
@@ -155,8 +160,8 @@ class TestHealth:
             _, first = await asyncio.open_connection(*probe.server.address)
             assert await send(probe, b"GET /live HTTP/1.1\r\n\r\n") == b""
             first.close()
-            while probe.server._clients:
-                await asyncio.sleep(0)
+            server = probe.server
+            await until(lambda: not server._clients)
             assert (await get(probe, "/live"))[0] == 200
 
     async def test_clients_that_wait_do_not_hold_up_the_end(self) -> None:
@@ -164,8 +169,8 @@ class TestHealth:
             async with Probes(yes, health=ANY_PORT) as probe:
                 assert probe.server is not None
                 reader, writer = await asyncio.open_connection(*probe.server.address)
-                while not probe.server._clients:
-                    await asyncio.sleep(0)
+                server = probe.server
+                await until(lambda: bool(server._clients))
             assert await reader.read() == b""
             writer.close()
 
@@ -203,9 +208,7 @@ class TestHeartbeat:
         async with Probes(yes, heartbeat=file):
             for _ in range(2):
                 os.utime(file, (0, 0))
-                async with asyncio.timeout(10):
-                    while not file.stat().st_mtime:
-                        await asyncio.sleep(0)
+                await until(lambda: file.stat().st_mtime > 0)
         assert not file.exists()
 
     async def test_a_file_that_cannot_be_written_raises_at_the_start(self, tmp_path: Path) -> None:
