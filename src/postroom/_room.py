@@ -208,7 +208,7 @@ class Postroom(RoomVerbs, Async):
             await self._check_schema()
             await self._supervisor.start(chosen)
 
-    def _choose(self, boxes: Iterable[Inbox | Outbox] | None) -> list[Any]:
+    def _choose(self, boxes: Any) -> list[Any]:
         """The boxes to start. One that is named but cannot be started is an error."""
         if boxes is None:
             return self.boxes
