@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -65,27 +65,32 @@ def decode(message: StoredMessage) -> Message[Any]:
     return message.with_payload(payload)
 
 
-def decode_as(message: StoredMessage, payload_type: Any) -> Message[Any]:
-    """The payload as a handler wants it: as a type of its own, or plain where it named none."""
-    if message.format != "json" and payload_type in (None, type(message.payload)):
-        return message
-    try:
-        return message.with_payload(_decoder(payload_type)(message.payload))
-    except Exception as error:  # noqa: BLE001 - a type's own validation may raise anything
-        name = "valid JSON" if payload_type is None else f"a {_name(payload_type)}"
-        raise Undecodable(f"the payload is not {name} ({_what(error, payload_type)})") from None
+Decode = Callable[[str | bytes, Format], Any]
 
 
-def check_type(payload_type: Any) -> None:
-    """Whether payloads can be decoded to this type at all."""
+def decoder(payload_type: Any) -> Decode:
+    """A function that decodes a stored payload to the type that a handler takes; None leaves JSON as plain values.
+
+    The function returns an `Undecodable` instead of raising it: one bad payload must not cost a batch the others.
+    """
     try:
-        _decoder(payload_type)
+        decode_json = _json_decoder(payload_type)
     except TypeError as error:
         raise ArgumentTypeError(f"a payload cannot be decoded to {_name(payload_type)}: {error}") from None
 
+    def decode_payload(payload: str | bytes, format_: Format) -> Any:
+        if format_ != "json" and payload_type in (None, type(payload)):
+            return payload
+        try:
+            return decode_json(payload)
+        except Exception as error:  # noqa: BLE001 - a type's own validation may raise anything
+            name = "valid JSON" if payload_type is None else f"a {_name(payload_type)}"
+            return Undecodable(f"the payload is not {name} ({_what(error, payload_type)})")
 
-@lru_cache(maxsize=512)
-def _decoder(payload_type: Any) -> Any:
+    return decode_payload
+
+
+def _json_decoder(payload_type: Any) -> Callable[[str | bytes], Any]:
     if hasattr(payload_type, "model_validate_json"):
         return payload_type.model_validate_json
     return msgspec.json.Decoder(Any if payload_type is None else payload_type).decode

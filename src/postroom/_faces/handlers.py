@@ -34,8 +34,8 @@ class Handler:
 
     topic: str
     function: Callable[..., Any]
-    payload_type: Any
-    """What a payload is decoded to; None leaves it plain."""
+    decode: codec.Decode
+    """Decodes a payload to the type that the function takes."""
     batch: int | None
     """How many messages it takes at once; None is one message, not a list of one."""
     concurrency: int | None
@@ -47,10 +47,6 @@ class Handler:
     def is_plain(self) -> bool:
         """It takes a message at a time, in no transaction."""
         return self.batch is None and not self.transactional
-
-    def decode(self, message: Message[Any]) -> Message[Any]:
-        """The message with its payload as the handler wants it. Raises what the codec raises."""
-        return codec.decode_as(message, self.payload_type)
 
 
 class Handlers:
@@ -91,11 +87,10 @@ class Handlers:
         if isinstance(topic, type):
             _check_payload(takes, topic)
             payload_type = topic
-        codec.check_type(payload_type)
         self._by_topic[name] = Handler(
             name,
             target,
-            payload_type,
+            codec.decoder(payload_type),
             None if batch is None else check.count("batch", batch),
             None if concurrency is None else check.count("concurrency", concurrency),
             transactional,

@@ -138,8 +138,9 @@ class Message(NamedTuple, Generic[T]):
         """In a handler: True once the lease could not be renewed. Stop then; another worker may have the message."""
         return self.lease is not None and self.lease.lost
 
-    def under(self, lease: Lease) -> Message[T]:
-        return tuple.__new__(Message, self[:-1] + (lease,))  # noqa: RUF005 - half the time
+    def held(self, payload: P, lease: Lease) -> Message[P]:
+        """The message as a worker holds it: with its decoded payload, under its lease. Copied once."""
+        return tuple.__new__(Message, (*self[:4], payload, *self[5:-1], lease))
 
     def with_payload(self, payload: P) -> Message[P]:
         # What `_replace` does, without its cost: this runs for every message that is claimed.

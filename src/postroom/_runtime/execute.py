@@ -7,7 +7,7 @@ import contextvars
 import inspect
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
@@ -29,10 +29,17 @@ MISSING_RESULT = Outcome.FAILED.because("the handler returned no result for this
 class Executor:
     """Calls the handlers of one box."""
 
-    def __init__(self, box: Box, where: str, tell: Callable[[str, Any, Any, float], None]) -> None:
+    def __init__(
+        self,
+        box: Box,
+        where: str,
+        tell: Callable[[str, Any, Any, float], None],
+        is_heard: Callable[[str], bool],
+    ) -> None:
         self._box = box
         self._where = where
         self._tell = tell
+        self._is_heard = is_heard
         self._threads = ThreadPoolExecutor(box.work.concurrency, f"postroom {box.key}")
         self.closing = False
         """Set before handlers are cancelled: only then is a cancellation ours."""
@@ -57,16 +64,26 @@ class Executor:
     async def run_one(self, handler: Handler, message: Message[Any]) -> Outcome:
         """The same for one message and its handler: most of what is handled comes this way, so it is short."""
         started = time.perf_counter()
-        try:
-            given = handler.decode(message)
-        except Undecodable as error:
-            outcome = self._undecodable(message, error)
+        if type(message.payload) is Undecodable:
+            outcome = self._undecodable(message, message.payload)
         else:
-            answer, raised = await self._answer(handler, given, (message,), ())
-            outcome = _outcome(answer)
-            if outcome.result != "success" and not raised:
-                self._journal(message, outcome)
+            outcome = self.outcome_of(message, *await self._answer(handler, message, (message,), ()))
         self._tell("handle", [message], [outcome], time.perf_counter() - started)
+        return outcome
+
+    def direct(self, handler: Handler) -> Callable[[Message[Any]], Coroutine[Any, Any, Any]] | None:
+        """The function of a plain handler, if nothing has to be done around its call: no thread, no timeout, no record
+        and no event. Its caller passes what it returns to `outcome_of`, and what it raises to `failed`."""
+        if not handler.is_async or handler.timeout or self._box.work.handler_timeout:
+            return None
+        if _log.isEnabledFor(logging.INFO) or self._is_heard("handle"):
+            return None
+        return handler.function
+
+    def outcome_of(self, message: Message[Any], answer: Any, raised: bool = False) -> Outcome:
+        outcome = _outcome(answer)
+        if outcome.result != "success" and not raised:
+            self._journal(message, outcome)
         return outcome
 
     def _journal(self, message: Message[Any], outcome: Outcome) -> None:
@@ -81,22 +98,25 @@ class Executor:
         return failed.because(describe(error))
 
     async def _handled(self, piece: Piece, handler: Handler, extra: Sequence[Any]) -> list[Outcome]:
-        messages: list[Message[Any]] = []
-        outcomes: dict[int, Outcome] = {}
-        for message in piece.messages:
-            try:
-                messages.append(handler.decode(message))
-            except Undecodable as error:
-                outcomes[message.id] = self._undecodable(message, error)
+        messages = [message for message in piece.messages if type(message.payload) is not Undecodable]
+        answers: list[Outcome] = []
         if messages:
             given: Any = messages[0] if handler.batch is None else messages
             answer, raised = await self._answer(handler, given, messages, extra)
-            answers = [_outcome(answer)] if handler.batch is None else _outcomes(answer, messages)
-            for message, outcome in zip(messages, answers, strict=True):
-                if outcome.result != "success" and not raised:
-                    self._journal(message, outcome)
-            outcomes.update(zip((message.id for message in messages), answers, strict=True))
-        return [outcomes[message.id] for message in piece.messages]
+            if answer is None:
+                answers = [Outcome.SUCCESS] * len(messages)
+            else:
+                answers = [_outcome(answer)] if handler.batch is None else _outcomes(answer, messages)
+                for message, outcome in zip(messages, answers, strict=True):
+                    if outcome.result != "success" and not raised:
+                        self._journal(message, outcome)
+        if len(answers) == len(piece.messages):
+            return answers
+        decoded = iter(answers)
+        return [
+            self._undecodable(message, message.payload) if type(message.payload) is Undecodable else next(decoded)
+            for message in piece.messages
+        ]
 
     def _unhandled(self, piece: Piece) -> list[Outcome]:
         work = self._box.work
@@ -124,24 +144,25 @@ class Executor:
                 answer = await handler.function(given, *extra)
             else:
                 answer = await self._invoke_in_time(handler.function, (given, *extra), longest)
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                await self._end_cancellation(task)
-        except (KeyboardInterrupt, SystemExit):
-            raise
-        except BaseException as error:
-            if self.is_ending:
-                raise asyncio.CancelledError from error  # a shutdown is not the message's fault
-            _log.exception("%s handler failed on %s", self._where, ", ".join(map(name, messages)))
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                await self._end_cancellation(task)
-            return Outcome.FAILED.because(_reason(error)), True
+            await self.end_cancellation()
+        except BaseException as error:  # noqa: BLE001 - `failed` raises what is not the handler's fault
+            return await self.failed(error, messages), True
         return answer, False
 
-    async def _end_cancellation(self, task: asyncio.Task[Any]) -> None:
+    async def failed(self, error: BaseException, messages: Sequence[Message[Any]]) -> Outcome:
+        """The outcome of a handler that raised. Raises what is not its fault: a shutdown, an interrupt."""
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            raise error
+        if self.is_ending:
+            raise asyncio.CancelledError from error
+        _log.error("%s handler failed on %s", self._where, ", ".join(map(name, messages)), exc_info=error)
+        await self.end_cancellation()
+        return Outcome.FAILED.because(_reason(error))
+
+    async def end_cancellation(self) -> None:
         """A handler has cancelled the task in which it runs: its outcome counts, and no other message pays for it."""
-        while task.cancelling() and not self.is_ending:
+        task = asyncio.current_task()
+        while task is not None and task.cancelling() and not self.is_ending:
             with suppress(asyncio.CancelledError):
                 await asyncio.sleep(0)  # where it is raised, unless the handler has caught it
             task.uncancel()

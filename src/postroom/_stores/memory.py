@@ -340,14 +340,13 @@ class MemoryVerbs:
             until = to_microseconds(now_at + ask.lease)
             suspected, alone = partial(_is_suspect, box), False
             for candidate in shelf.candidates(now, ask):
-                if candidate.line is None and _cause_of_death(box, candidate, now) is None:
-                    front = [candidate]
-                else:
+                front = [candidate]
+                if not _is_plain(box, candidate):
                     front = self._front(box, shelf, candidate, now_at, ask, ask.limit - len(taken))
-                front, alone = without_suspects(front, suspected, is_first=ask.suspects and not taken)
-                if front:
-                    # The worker that held the group before has lost all of it, not only what is taken now.
-                    self._end_batch(shelf, front[-1])
+                    front, alone = without_suspects(front, suspected, is_first=ask.suspects and not taken)
+                    if front:
+                        # The worker that held the group before has lost all of it, not only what is taken now.
+                        self._end_batch(shelf, front[-1])
                 for entry in front:
                     entry.lost = entry.lost_leases
                     entry.state, entry.owner, entry.stale = State.CLAIMED, ask.owner, False
@@ -639,6 +638,17 @@ def _succeeds(box: Box, entry: Entry, settlement: Settlement) -> bool:
     """An ack of content that has changed meanwhile is none, where the box says so: the message is given back."""
     outdated = entry.stale and box.delivery.on_stale_ack == "requeue"
     return settlement.verdict == "done" and not outdated
+
+
+def _is_plain(box: Box, entry: Entry) -> bool:
+    """Whether a ready entry can be claimed without a look at anything else: no group, no limit that it may reach."""
+    return (
+        entry.line is None
+        and entry.expires is None
+        and not entry.lost_leases
+        and box.delivery.max_deliveries is None
+        and entry.available_at is not None
+    )
 
 
 def _holds(entry: Entry, ask: Ask, now: int) -> bool:

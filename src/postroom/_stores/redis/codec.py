@@ -185,13 +185,11 @@ def ask_given(ask: Ask, limit: int, skip: Sequence[int]) -> dict[str, Any]:
 
 
 def claimed(blob: bytes, owner: UUID, lease_end: int) -> list[StoredMessage]:
-    until = from_microseconds(lease_end)
-    messages = []
-    for number, content, progress in decode(blob):
-        id_ = int(number)
-        claim = tuple.__new__(Claim, (id_, owner, progress[1], until))
-        messages.append(_message(id_, content, progress, claim, State.CLAIMED, None))
-    return messages
+    until, new, message = from_microseconds(lease_end), tuple.__new__, _message
+    return [
+        message(id_ := int(number), content, progress, new(Claim, (id_, owner, progress[1], until)), State.CLAIMED)
+        for number, content, progress in decode(blob)
+    ]
 
 
 def found(blob: bytes) -> list[StoredMessage]:
@@ -206,7 +204,7 @@ def found(blob: bytes) -> list[StoredMessage]:
     return messages
 
 
-def _message(id_: int, content: Any, progress: Any, claim: Any, state: State, completed_by: UUID | None) -> Any:
+def _message(id_: int, content: Any, progress: Any, claim: Any, state: State, completed_by: UUID | None = None) -> Any:
     first, topic, source, name, correlation, form, due, hash_, _, group, collapse, received, headers, payload = content
     _, _, attempt, deliveries, revision, last, expires, _, _, completed, ending, error, lost = progress
     first_seen = from_microseconds(first)
