@@ -72,7 +72,7 @@ async def test_exceptions_of_handlers(still: Postroom, kind: str) -> None:
         await put(box, 2, 3, topic="batch")
         await still.drain()
     errors = logged.saying("handler failed")
-    assert [record.levelno for record in errors] == [logging.ERROR] * 2
+    assert [record.levelno for record in errors] == [logging.ERROR] * 4  # the batch, and each of it alone
     assert all(f"store={still.store.name} box={kind}:{kind}" in record.message for record in errors)
     assert "message_id=1" in errors[0].message
     assert "message_id=2" in errors[1].message

@@ -18,7 +18,8 @@ class Event(NamedTuple):
     given: Any
     """The verb's main argument; for `handle` and `lost` the messages."""
     result: Any
-    """What it answered, None where it raised; for `handle` the outcomes."""
+    """What it answered, None where it raised; for `handle` the outcomes, None where a batch raised: its messages are
+    then handled one at a time, each with an event."""
     error: BaseException | None
     seconds: float
 

@@ -18,6 +18,7 @@ from postroom._faces.handlers import Handler
 from postroom._kernel.decide import Outcome, describe
 from postroom._kernel.message import Message
 from postroom._kernel.policy import Box
+from postroom._runtime.fault import Fault
 from postroom._runtime.plan import Piece
 from postroom.errors import ArgumentTypeError, ArgumentValueError, Undecodable
 
@@ -33,7 +34,7 @@ class Executor:
         self,
         box: Box,
         where: str,
-        tell: Callable[[str, Any, Any, float], None],
+        tell: Callable[..., None],
         is_heard: Callable[[str], bool],
     ) -> None:
         self._box = box
@@ -51,14 +52,18 @@ class Executor:
         """Whether a cancellation means that the worker must end. Otherwise it is the doing of a handler."""
         return self.closing or (self.runner is not None and self.runner.cancelling() > 0)
 
-    async def run(self, piece: Piece, *extra: Any) -> list[Outcome]:
-        """An outcome for each message of the piece. Only our own cancellation is raised."""
+    async def run(self, piece: Piece, *extra: Any) -> list[Outcome] | Fault:
+        """An outcome for each message of the piece; or a fault, if the handler raised on a batch of more than one.
+        Only our own cancellation is raised."""
         started = time.perf_counter()
         if piece.handler is None:
-            outcomes = self._unhandled(piece)
+            outcomes: list[Outcome] | Fault = self._unhandled(piece)
         else:
             outcomes = await self._handled(piece, piece.handler, extra)
-        self._tell("handle", piece.messages, outcomes, time.perf_counter() - started)
+        if isinstance(outcomes, Fault):
+            self._tell("handle", piece.messages, None, time.perf_counter() - started, outcomes.error)
+        else:
+            self._tell("handle", piece.messages, outcomes, time.perf_counter() - started)
         return outcomes
 
     async def run_one(self, handler: Handler, message: Message[Any]) -> Outcome:
@@ -97,7 +102,7 @@ class Executor:
         failed = Outcome.DEAD if self._box.work.on_undecodable == "dead" else Outcome.FAILED
         return failed.because(describe(error))
 
-    async def _handled(self, piece: Piece, handler: Handler, extra: Sequence[Any]) -> list[Outcome]:
+    async def _handled(self, piece: Piece, handler: Handler, extra: Sequence[Any]) -> list[Outcome] | Fault:
         messages = [message for message in piece.messages if type(message.payload) is not Undecodable]
         answers: list[Outcome] = []
         if messages:
@@ -105,6 +110,9 @@ class Executor:
             answer, raised = await self._answer(handler, given, messages, extra)
             if answer is None:
                 answers = [Outcome.SUCCESS] * len(messages)
+            elif raised and len(messages) > 1:
+                fault: Fault = answer
+                return fault
             else:
                 answers = [_outcome(answer)] if handler.batch is None else _outcomes(answer, messages)
                 for message, outcome in zip(messages, answers, strict=True):
@@ -149,7 +157,7 @@ class Executor:
             return await self.failed(error, messages), True
         return answer, False
 
-    async def failed(self, error: BaseException, messages: Sequence[Message[Any]]) -> Outcome:
+    async def failed(self, error: BaseException, messages: Sequence[Message[Any]]) -> Fault:
         """The outcome of a handler that raised. Raises what is not its fault: a shutdown, an interrupt."""
         if isinstance(error, KeyboardInterrupt | SystemExit):
             raise error
@@ -157,7 +165,7 @@ class Executor:
             raise asyncio.CancelledError from error
         _log.error("%s handler failed on %s", self._where, ", ".join(map(name, messages)), exc_info=error)
         await self.end_cancellation()
-        return Outcome.FAILED.because(_reason(error))
+        return Fault("failed", None, _reason(error), error)
 
     async def end_cancellation(self) -> None:
         """A handler has cancelled the task in which it runs: its outcome counts, and no other message pays for it."""

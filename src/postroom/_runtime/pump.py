@@ -23,6 +23,7 @@ from postroom._kernel.policy import Box, is_suspect
 from postroom._kernel.queries import Ask
 from postroom._kernel.settlement import Settlement
 from postroom._runtime.execute import Executor, name
+from postroom._runtime.fault import Fault
 from postroom._runtime.pace import Begun, Pace, Rest
 from postroom._runtime.plan import Backlog, Line, Piece, plan
 from postroom.errors import TransactionAborted, TransactionRefused, Undecodable
@@ -462,11 +463,10 @@ class Pump:
         if handler is not None and self._lines.waiting[handler] >= self._enough:
             self._turn_is_due.set()  # what waits for it takes no room any more
         try:
-            if handler is not None and handler.transactional:
-                return await self._do_in_transaction(piece)
             if handler is not None and one_by_one:
                 return await self._do_each(handler, piece.messages, ordered=piece.ordered)
-            return self._settle(piece, await self._executor.run(piece))
+            well = await self._do_together(piece)
+            return await self._do_one_at_a_time(piece) if well is None else well
         finally:
             self._busy[handler] -= 1
             self._handling.difference_update(ids)
@@ -521,6 +521,28 @@ class Pump:
                 began = loop.time()
         return ended is None
 
+    async def _do_together(self, piece: Piece) -> bool | None:
+        """None: the handler raised on a batch. Nothing is settled; each message must be handled alone."""
+        if piece.handler is not None and piece.handler.transactional:
+            return await self._do_in_transaction(piece)
+        outcomes = await self._executor.run(piece)
+        return None if isinstance(outcomes, Fault) else self._settle(piece, outcomes)
+
+    async def _do_one_at_a_time(self, piece: Piece) -> bool:
+        """After a batch that raised: one bad message must not use up the attempts of the others (decision 0011)."""
+        well = True
+        for index, message in enumerate(piece.messages):
+            if self._stopping or (piece.ordered and not well):
+                self._give_back(piece.messages[index:])
+                return False
+            if message.lease_lost:
+                self._drop([message])
+                well = False
+                continue
+            well = bool(await self._do_together(piece._replace(messages=[message]))) and well
+            await asyncio.sleep(0)  # handlers that never wait must not block the event loop
+        return well
+
     def _settle(self, piece: Piece, outcomes: list[Outcome]) -> bool:
         well = True
         for index, (message, outcome) in enumerate(zip(piece.messages, outcomes, strict=True)):
@@ -556,26 +578,28 @@ class Pump:
         for message in messages:
             self._hand_in(Settlement.release(_proof(message)))
 
-    async def _do_in_transaction(self, piece: Piece) -> bool:
-        """The handler's writes and the completion commit together, or not at all."""
-        outcomes: list[Outcome] = []
+    async def _do_in_transaction(self, piece: Piece) -> bool | None:
+        """The handler's writes and the completion commit together, or not at all. None as in `_do_together`."""
+        outcomes: list[Outcome] | Fault = []
         kept: list[bool] = []
         begun = False
         try:
             async with self._store.transaction() as tx:
                 begun = True
                 outcomes = await self._executor.run(piece, tx)
-                if any(outcome.result != "success" for outcome in outcomes):
+                if isinstance(outcomes, Fault) or any(outcome.result != "success" for outcome in outcomes):
                     raise _RollBack  # noqa: TRY301 - this is how a transaction is ended
                 done = [Settlement.done(_proof(message)) for message in piece.messages]
                 kept = await self._store.settle(self.box, done, tx=tx)
                 if not all(kept):
                     raise _RollBack  # noqa: TRY301
         except _RollBack:
-            return self._undo(piece, outcomes, kept)
+            return None if isinstance(outcomes, Fault) else self._undo(piece, outcomes, kept)
         except Exception as error:  # noqa: BLE001 - the transaction's trouble counts as the handler's
             names = ", ".join(map(name, piece.messages))
             _log.exception("%s the transaction of a handler failed on %s", self._where, names)
+            if begun and len(piece.messages) > 1:
+                return None
             # One that could not even begin was not the message's fault.
             outcome = Outcome.FAILED.because(_why(error)) if begun else Outcome.RETRY.after(self.box.work.idle[0])
             return self._settle(piece, [outcome] * len(piece.messages))
@@ -603,9 +627,9 @@ class Pump:
         self._tell("lost", dropped, None, 0.0)
         self._turn_is_due.set()
 
-    def _tell(self, verb: str, given: Any, result: Any, seconds: float) -> None:
+    def _tell(self, verb: str, given: Any, result: Any, seconds: float, error: BaseException | None = None) -> None:
         if self._store.is_heard(verb):
-            self._store.tell(Event(verb, self._store.name, self.box, given, result, None, seconds))
+            self._store.tell(Event(verb, self._store.name, self.box, given, result, error, seconds))
 
     # -- leases --------------------------------------------------------------------------------------------------
 
