@@ -24,6 +24,13 @@ def test_the_version(run: Run) -> None:
     assert (ran.returncode, ran.stdout) == (0, f"postroom {postroom.__version__}\n")
 
 
+def test_it_is_a_module_too(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "postroom", "schema", "--url", "shop.db"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert ran.stderr.startswith("postroom: this is not a URL")
+
+
 def test_help_names_every_command(run_each: RunEach) -> None:
     whole, dead = run_each(("--help",), ("dead", "--help"))
     for command in ("demo", "run", "status", "dead", "purge", "migrate", "schema", "bench"):
@@ -39,7 +46,8 @@ WRONG: dict[tuple[str, ...], str] = {
     ("demo", "--messages", "many"): "--messages",
     ("run",): "Missing argument",
     ("run", "shop:room", "--log-level", "loud"): "--log-level",
-    ("schema", "--url", "memory://"): "--sql",
+    ("schema", "shop:room", "--url", "memory://"): "leave out --url",
+    ("migrate", "shop:room", "--prefix", "mail_"): "leave out --url, --schema and --prefix",
     ("status", "shop:room", "--url", "memory://"): "leave out --url",
     ("dead",): "Usage",
     ("dead", "list", "--url", "memory://"): "name one box",

@@ -27,6 +27,30 @@ def test_migrate_makes_the_tables_once(run_each: RunEach, tmp_path: Path) -> Non
         assert room.inbox().enqueue("topic", "text", source="shop", message_id="1").is_new
 
 
+MODULE = """\
+from postroom import Postroom
+
+room = Postroom("sqlite:///shop.db", prefix="mail_")
+broken = Postroom("sqlite:///missing/shop.db")
+"""
+
+
+def test_a_room_in_a_module_has_its_own_database_and_names(run_each: RunEach, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(MODULE)
+    script, first, second, broken = run_each(
+        ("schema", "shop:room"),
+        ("migrate", "shop:room"),
+        ("migrate", "shop:room", "--json"),
+        ("migrate", "shop:broken"),
+    )
+    assert "CREATE TABLE mail_queue" in script.stdout
+    assert (first.returncode, first.stdout) == (0, "sqlite:shop.db: applied schema version 1\n")
+    assert answer(second) == {"store": "sqlite:shop.db", "applied": []}
+    assert (broken.returncode, broken.stderr) == (1, "postroom: unable to open database file\n")
+    with Postroom(f"sqlite:///{tmp_path / 'shop.db'}", prefix="mail_") as room:
+        assert room.outbox().enqueue("topic", "text").is_new
+
+
 def test_a_store_without_tables_says_so(run_each: RunEach) -> None:
     [ran] = run_each(("migrate", "--url", "redis://nowhere.invalid"))
     assert ran.returncode == 0
@@ -75,8 +99,9 @@ def test_tables_of_a_newer_version_are_left_alone(run: Run, tmp_path: Path) -> N
 @pytest.mark.parametrize("prefix", ["postroom_", "mail_"])
 def test_the_script_makes_what_migrate_makes(run_each: RunEach, tmp_path: Path, prefix: str) -> None:
     where = ("--url", URL, "--prefix", prefix)
-    script, migration = run_each(("schema", "--sql", *where), ("migrate", *where))
+    script, older_call, migration = run_each(("schema", *where), ("schema", "--sql", *where), ("migrate", *where))
     assert (script.returncode, migration.returncode) == (0, 0)
+    assert older_call.stdout == script.stdout
     everything = "SELECT name, sql FROM sqlite_master ORDER BY name"
     with closing(sqlite3.connect(tmp_path / "shop.db")) as migrated, closing(sqlite3.connect(":memory:")) as scripted:
         scripted.executescript(script.stdout)

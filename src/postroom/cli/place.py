@@ -63,6 +63,15 @@ def _broken(name: str, error: Exception) -> ArgumentValueError:
     return ArgumentValueError(f"the module {name!r} could not be imported: {error}")
 
 
+def room_at(path: str | None, url: str | None, prefix: str, schema: str | None) -> Postroom:
+    """The room of a module, or one on the database at a URL."""
+    if path is None:
+        return Postroom(url, prefix=prefix, schema=schema)
+    if url is not None or schema is not None or prefix != DEFAULT_PREFIX:
+        raise typer.BadParameter("a room has its own database: leave out --url, --schema and --prefix")
+    return load(path)
+
+
 def declared_box(room: Postroom, kind: BoxKind, name: str) -> AnyBox:
     """The box that a room has made under this name."""
     for face in room.boxes:
@@ -91,11 +100,7 @@ class Place:
 
     @classmethod
     def of(cls, path: str | None, url: str | None, prefix: str, schema: str | None = None) -> Place:
-        if path is None:
-            return cls(Postroom(url, prefix=prefix, schema=schema), is_declared=False)
-        if url is not None or schema is not None or prefix != DEFAULT_PREFIX:
-            raise typer.BadParameter("a room has its own database: leave out --url, --schema and --prefix")
-        return cls(load(path), is_declared=True)
+        return cls(room_at(path, url, prefix, schema), is_declared=path is not None)
 
     def boxes(self, inboxes: Iterable[str] | None, outboxes: Iterable[str] | None) -> list[AnyBox]:
         """Those that are named; otherwise all of a declared room, or of the database; or the two with default names."""

@@ -11,13 +11,21 @@ import typer
 from postroom import Postroom, sync
 from postroom._connect import ENVIRONMENT
 from postroom._stores.sql.statements import DEFAULT_PREFIX
-from postroom.cli.options import Json, Prefix, Schema, Url, print_json
+from postroom.cli.options import Json, Prefix, RoomArgument, Schema, Url, print_json
+from postroom.cli.place import room_at
 from postroom.spi import Schema as HasTables
 
 
-def migrate(*, url: Url = None, schema: Schema = None, prefix: Prefix = DEFAULT_PREFIX, json: Json = False) -> None:
+def migrate(
+    room: RoomArgument = None,
+    *,
+    url: Url = None,
+    schema: Schema = None,
+    prefix: Prefix = DEFAULT_PREFIX,
+    json: Json = False,
+) -> None:
     """Make or update the tables. Safe to repeat, and to run everywhere."""
-    store, applied = _migrate(url, schema=schema, prefix=prefix)
+    store, applied = _migrate(room, url, schema=schema, prefix=prefix)
     if json:
         print_json({"store": store.name, "applied": applied})
     elif applied:
@@ -28,13 +36,13 @@ def migrate(*, url: Url = None, schema: Schema = None, prefix: Prefix = DEFAULT_
         typer.echo(f"{store.name}: there are no tables to make in such a store; it was not opened")
 
 
-def _migrate(url: str | None, **names: Any) -> tuple[Any, list[int]]:
+def _migrate(path: str | None, url: str | None, **names: Any) -> tuple[Any, list[int]]:
     # A file that cannot be opened leaves nothing behind with sqlite3, but a thread with aiosqlite, which may speak up
     # after we did. Elsewhere async code has the wider choice of drivers.
-    if (url or os.environ.get(ENVIRONMENT, "")).startswith("sqlite:"):
+    if path is None and (url or os.environ.get(ENVIRONMENT, "")).startswith("sqlite:"):
         with sync.Postroom(url, **names) as room:
             return room.store, room.migrate()
-    return asyncio.run(_migrate_async(Postroom(url, **names)))
+    return asyncio.run(_migrate_async(room_at(path, url, **names)))
 
 
 async def _migrate_async(room: Postroom) -> tuple[Any, list[int]]:
@@ -45,19 +53,18 @@ async def _migrate_async(room: Postroom) -> tuple[Any, list[int]]:
 
 
 def schema(
+    room: RoomArgument = None,
     *,
     url: Url = None,
     schema: Schema = None,
     prefix: Prefix = DEFAULT_PREFIX,
-    sql: Annotated[bool, typer.Option("--sql", help="Print it as SQL.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print it as SQL in JSON, for programs.")] = False,
+    sql: Annotated[bool, typer.Option("--sql", help="Print SQL: the default, and the only form.")] = True,
+    json: Annotated[bool, typer.Option("--json", help="Print the SQL in JSON, for programs.")] = False,
 ) -> None:
-    """Print the tables, for those who deploy schemas in their own way. Nothing is opened or made."""
-    if not sql and not json:
-        raise typer.BadParameter("say --sql: SQL is the only form there is", param_hint="--sql")
-    room = Postroom(url, prefix=prefix, schema=schema)
-    script = room.schema_script()
+    """Print the tables as SQL, for those who deploy schemas in their own way. Nothing is opened or made."""
+    chosen = room_at(room, url, schema=schema, prefix=prefix)
+    script = chosen.schema_script()
     if json:
-        print_json({"store": room.store.name, "sql": script})
-    else:
+        print_json({"store": chosen.store.name, "sql": script})
+    elif sql:
         typer.echo(script, nl=False)
