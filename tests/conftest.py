@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tools.requirements import ROOT, known_ids, read_stores
+from tools.requirements import ROOT, SERVER_MISSING, known_ids, read_stores
 
 _PROPERTY = "requirement"
 
@@ -85,12 +85,16 @@ class Collector:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._proofs: dict[str, dict[str, set[str]]] = {}
+        self._missing: set[str] = set()
         self._complete = True
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         self._complete = self._complete and not report.failed
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.skipped and isinstance(report.longrepr, tuple):
+            _, found, reason = report.longrepr[2].partition(SERVER_MISSING)
+            self._missing.update([reason.strip()] if found else [])
         if report.when == "call" and report.passed:
             named: list[tuple[str, Any]] = list(report.user_properties)
             for name, value in named:
@@ -107,7 +111,8 @@ class Collector:
             proofs = {
                 id_: {test: sorted(stores) for test, stores in tests.items()} for id_, tests in self._proofs.items()
             }
-            file.write_text(json.dumps(proofs, indent=1, sort_keys=True) + "\n", "utf-8")
+            record = {"proofs": proofs, "servers_missing": sorted(self._missing)}
+            file.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n", "utf-8")
 
 
 def _ran_everything(config: pytest.Config) -> bool:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import atexit
 import functools
-import secrets
 from urllib.parse import urlsplit
 
 import psycopg
 from tools.servers.base import ServerMissing, missing
+from tools.servers.leftovers import new_name, remove_leftovers
 from tools.servers.postgres import default_postgres
 
 from postroom.sync import Postroom
@@ -27,8 +27,9 @@ def create_database(*, durable: bool = False) -> str:
 
     Most tests are about behaviour, not about power cuts: they do not wait for the disk.
     """
-    name = f"postroom_test_{secrets.token_hex(6)}"
+    name = new_name()
     admin = server()
+    _remove_leftovers(admin)
     with psycopg.connect(admin, autocommit=True) as connection:
         connection.execute(f'CREATE DATABASE "{name}" TEMPLATE template0 ENCODING UTF8'.encode())
         if not durable:
@@ -40,6 +41,9 @@ def create_database(*, durable: bool = False) -> str:
 def _drop(admin: str, name: str) -> None:
     with psycopg.connect(admin, autocommit=True) as connection:
         connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)'.encode())
+
+
+_remove_leftovers = functools.cache(remove_leftovers)
 
 
 @functools.cache

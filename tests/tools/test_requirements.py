@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tools.requirements import ROOT, Problem, check, expand, known_ids, read_catalog
+from tools.requirements import ROOT, Problem, check, expand, known_ids, read_catalog, read_missing_servers
 
 CATALOG = """
 [documents]
@@ -89,8 +89,9 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def prove(project: Path, proofs: Any) -> None:
-    (project / ".build/requirements.json").write_text(json.dumps(proofs))
+def prove(project: Path, proofs: Any, missing: tuple[str, ...] = ()) -> None:
+    record = {"proofs": proofs, "servers_missing": missing}
+    (project / ".build/requirements.json").write_text(json.dumps(record))
 
 
 def page(project: Path) -> list[str]:
@@ -176,6 +177,19 @@ class TestTool:
         with pytest.raises(Problem, match="make unit"):
             check(project)
 
+    def test_without_a_server_it_names_the_server_and_leaves_the_page(self, project: Path) -> None:
+        check(project)
+        before = page(project)
+        prove(project, {"IBX-002": {"tests/a.py::test_atomic": []}}, ("PostgreSQL: not installed",))
+        assert "\n  PostgreSQL: not installed\n" in check(project)
+        assert page(project) == before
+        with pytest.raises(Problem, match="PostgreSQL: not installed"):
+            check(project, ci=True)
+
+    def test_a_server_that_nothing_depends_on_may_be_missing(self, project: Path) -> None:
+        prove(project, PROOFS, ("PgBouncer: not installed",))
+        assert check(project).startswith("requirements: 3 proven")
+
     def test_a_decision_that_does_not_exist_is_refused(self, project: Path) -> None:
         (project / "docs/decisions/0003-tables.md").unlink()
         with pytest.raises(Problem, match="decision 0003"):
@@ -225,7 +239,7 @@ class TestClass:
 
     @pytest.mark.req("IBX-003")
     def test_two(self):
-        pytest.skip("no server")
+        pytest.skip("SERVER MISSING: no server")
 """
 
 
@@ -263,7 +277,7 @@ class TestPlugin:
 
     def proofs(self, suite: Path) -> Any:
         file = suite / ".build/requirements.json"
-        return json.loads(file.read_text()) if file.exists() else None
+        return json.loads(file.read_text())["proofs"] if file.exists() else None
 
     @pytest.mark.parametrize("arguments", [(), ("tests",), ("-n", "1")], ids=["alone", "named", "xdist"])
     def test_a_full_run_tells_what_passed_and_where(self, suite: Path, arguments: tuple[str, ...]) -> None:
@@ -277,6 +291,7 @@ class TestPlugin:
                 "tests/test_sample.py::test_marker": ["memory", "sqlite3"],
             },
         }, output
+        assert read_missing_servers(suite) == ["no server"]
 
     def test_the_path_of_a_test_names_its_store(self, suite: Path) -> None:
         sample = SAMPLE.replace("def any_name", "def no_name").replace("any_name", "capsys")

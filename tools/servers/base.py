@@ -17,9 +17,14 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NoReturn, Self
 
+from tools.requirements import SERVER_MISSING
+
 HOST = "127.0.0.1"
 PATIENCE = 30.0
 """Seconds until a server that neither answers nor ends counts as failed."""
+
+PRIVATE = "private"
+"""In place of a URL in POSTROOM_TEST_POSTGRES and POSTROOM_TEST_REDIS: start a server, whatever the machine has."""
 
 # Below the range from which the system takes the ports of clients: a client must not get the port of a server that is
 # down for the moment, nor, by connecting to it, get connected to itself.
@@ -60,7 +65,7 @@ def missing(reason: object) -> NoReturn:
     """Skip the test, and fail it under CI=true: there a missing server is a broken set-up."""
     import pytest
 
-    text = f"SERVER MISSING: {reason}"
+    text = f"{SERVER_MISSING} {reason}"
     if os.environ.get("CI") == "true":
         pytest.fail(text, pytrace=False)
     pytest.skip(text)

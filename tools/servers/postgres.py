@@ -16,7 +16,7 @@ from urllib.parse import quote
 import psycopg
 from psycopg import sql
 
-from tools.servers.base import HOST, PATIENCE, Server, ServerFailed, ServerMissing, wait_for
+from tools.servers.base import HOST, PATIENCE, PRIVATE, Server, ServerFailed, ServerMissing, wait_for
 
 __all__ = ["PostgresServer", "ServerFailed", "ServerMissing", "answers", "default_postgres", "find_binaries"]
 
@@ -131,13 +131,15 @@ def default_postgres() -> str:
     """The URL of the server for ordinary tests: the one of POSTROOM_TEST_POSTGRES, the machine's, or a private one.
 
     Others use it too: make databases with random names there, and drop them. A private server ends with the process.
+    POSTROOM_TEST_POSTGRES=private starts one though the machine has a server.
     """
-    if given := os.environ.get("POSTROOM_TEST_POSTGRES"):
+    given = os.environ.get("POSTROOM_TEST_POSTGRES")
+    if given and given != PRIVATE:
         if not answers(given):
             raise ServerMissing("PostgreSQL: the server of POSTROOM_TEST_POSTGRES does not answer")
         return given
     installed = f"postgresql://{_USER}@{HOST}:5432/postgres"
-    if answers(installed):
+    if given != PRIVATE and answers(installed):
         return installed
     server = PostgresServer()
     try:

