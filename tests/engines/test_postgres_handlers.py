@@ -14,7 +14,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
-from postroom import Message, Outcome, OwnerToken, Postroom, State
+from postroom import SEPARATE, Message, Outcome, OwnerToken, Postroom, State
 from postroom.testing import FrozenClock
 from tests.engines.postgres_callers import Order, clean_shop, idle_in_transaction, open_room, orders
 from tests.engines.postgres_pools import ASYNC_POOLS, ENGINES
@@ -357,7 +357,7 @@ async def test_handlers_leave_connections_for_the_verbs(room: Postroom) -> None:
     @inbox.handler("t", transactional=True)
     async def handle(message: Message[str], tx: Any) -> None:
         await write(tx, message.message_id)
-        await log.enqueue("seen", "x", message_id=message.message_id)
+        await log.enqueue("seen", "x", message_id=message.message_id, tx=SEPARATE)
 
     await put(inbox, *range(30))
     assert await soon(room.drain(), 30) == 30

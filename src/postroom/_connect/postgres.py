@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from postroom._connect import StoreOptions
+from postroom._kernel.scope import UNNAMED
 from postroom._stores.sql.drivers.asyncpg import AsyncpgPool, AsyncpgWire
 from postroom._stores.sql.drivers.callers import class_names
 from postroom._stores.sql.drivers.pools import Pool, PoolSettings, SqlalchemyPool, SyncSqlalchemyPool
@@ -40,7 +41,7 @@ def open_postgres(scheme: str, rest: str, options: StoreOptions) -> Any:
     driver = _driver(scheme.partition("+")[2], options)
     place, settings = _settings(rest)
     if options.pool is not None and place == "/":
-        place = "the given pool"
+        place = UNNAMED
     pool = _pool(driver, settings, options)
     engine = PostgresEngine(
         options.prefix,

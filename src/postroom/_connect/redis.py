@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl, unquote, urlencode
 
 from postroom._connect import StoreOptions
 from postroom._kernel.local import Borrowed
+from postroom._kernel.scope import UNNAMED
 from postroom._stores.sql.statements import DEFAULT_PREFIX
 from postroom.errors import ArgumentTypeError, ArgumentValueError, ExtraMissing
 
@@ -51,7 +52,7 @@ def open_redis(scheme: str, rest: str, options: StoreOptions) -> Any:
     cluster = place.kind == "cluster"
     if options.pool is not None:
         make, cluster = _theirs(options.pool, options.colour)
-        name = name if place.shown.strip("/") else "redis:the given pool"
+        name = name if place.shown.strip("/") else f"redis:{UNNAMED}"
     else:
         make = _ours(place, options.colour, pool_size)
     settings: dict[str, Any] = {

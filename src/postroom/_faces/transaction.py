@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any, Final
 
+from postroom._kernel.scope import UNNAMED, Scope
 from postroom.errors import FeatureMissing, TransactionRefused
 
 
@@ -24,10 +25,16 @@ NOT_GIVEN: Final[Any] = _Tx.NOT_GIVEN
 SEPARATE: Final[Any] = _Tx.SEPARATE
 """As `tx`: the write commits by itself, also where it is made inside of a transactional handler."""
 
+handling: Final[Scope[Any]] = Scope("postroom_handling")
+"""The store of the transaction in which a transactional handler runs."""
+
 
 def resolve(tx: Any, store: Any) -> Any:
     """The transaction that the store joins, or None where the write commits by itself."""
     if tx is NOT_GIVEN or tx is SEPARATE:
+        store_of_handler = handling.owner()
+        if store_of_handler is not None and _are_same(store, store_of_handler):
+            _check_separate(tx, store_of_handler)
         return None
     if tx is None:
         raise TransactionRefused(
@@ -40,3 +47,22 @@ def resolve(tx: Any, store: Any) -> Any:
             f"{store.name} cannot join your transaction: leave out tx, or use a store on your SQL database"
         )
     return tx
+
+
+def _are_same(store: Any, other: Any) -> bool:
+    """Whether both are on one database: a room for sync code has another store than one for async code."""
+    return store is other or (store.name == other.name and UNNAMED not in store.name)
+
+
+def _check_separate(tx: Any, store: Any) -> None:
+    """Refuse a write beside the transaction of the handler, unless the caller asks for it and the store can do it."""
+    if not store.features.concurrent:
+        raise TransactionRefused(
+            f"this transactional handler holds the only write lock of {store.name}, so a write beside its transaction "
+            "would wait for itself: pass tx=tx, or write after the handler has returned"
+        )
+    if tx is not SEPARATE:
+        raise TransactionRefused(
+            "tx is missing inside a transactional handler, so the write would commit even if the handler is rolled "
+            "back: pass tx=tx; or pass tx=SEPARATE, if that is what you want"
+        )

@@ -15,6 +15,7 @@ from uuid import UUID
 
 from postroom._faces.check import error_text
 from postroom._faces.handlers import Handler, Handlers
+from postroom._faces.transaction import handling
 from postroom._kernel.decide import Outcome, decide, describe
 from postroom._kernel.ids import OwnerToken
 from postroom._kernel.message import Claim, Lease, Message
@@ -586,7 +587,8 @@ class Pump:
         try:
             async with self._store.transaction() as tx:
                 begun = True
-                outcomes = await self._executor.run(piece, tx)
+                with handling.opened(self._store):
+                    outcomes = await self._executor.run(piece, tx)
                 if isinstance(outcomes, Fault) or any(outcome.result != "success" for outcome in outcomes):
                     raise _RollBack  # noqa: TRY301 - this is how a transaction is ended
                 done = [Settlement.done(_proof(message)) for message in piece.messages]

@@ -14,7 +14,6 @@ import time
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from contextvars import ContextVar
 from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from postroom._kernel.clock import Clock, SystemClock, to_microseconds
 from postroom._kernel.local import PerLoop
 from postroom._kernel.program import Async, Program, Sync, call, run, verb
+from postroom._kernel.scope import Scope
 from postroom._stores.sql.drivers.callers import open_connection
 from postroom._stores.sql.engines.sqlite.engine import SqliteEngine
 from postroom._stores.sql.statements import Many, Script, Statement
@@ -175,7 +175,7 @@ class SqliteVerbs:
 
     def check_not_inside(self, tx: Any) -> None:
         """Refuse to wait for the lock that this very task holds."""
-        if tx is None and _inside.get() is self:
+        if tx is None and _inside.owner() is self:
             raise refuse(
                 "there is none, and this is called inside a transaction of the same store, which holds the write lock: "
                 "pass tx=tx"
@@ -232,7 +232,7 @@ class _AiosqliteWire(_Sqlite3Wire):
         return isinstance(connection, _import_aiosqlite().Connection)
 
 
-_inside: ContextVar[SqliteVerbs | None] = ContextVar("postroom_inside", default=None)
+_inside: Scope[SqliteVerbs] = Scope("postroom_inside")
 """The driver whose transaction this task has open."""
 
 # A fork is an event of the process, so this is the one thing that belongs to no object.
@@ -372,12 +372,9 @@ class AiosqliteDriver(SqliteVerbs, Async):
     async def transaction(self) -> AsyncIterator[aiosqlite.Connection]:
         """On a connection of its own. One at a time: the others would only wait for SQLite's lock, and time out."""
         async with self._one_writer.get():
-            inside = _inside.set(self)
-            try:
+            with _inside.opened(self):
                 async with self._transaction() as connection:
                     yield connection
-            finally:
-                _inside.reset(inside)
 
     @asynccontextmanager
     async def _transaction(self) -> AsyncIterator[aiosqlite.Connection]:
