@@ -140,7 +140,11 @@ class RoomVerbs:
         return isinstance(self.store.store, Schema)
 
 
-class Postroom(RoomVerbs, Async):
+# Both rooms pass their options on to it, and its name is in the error of one that does not exist.
+RoomVerbs.__init__.__qualname__ = "Postroom.__init__"
+
+
+class Postroom(RoomVerbs, Async, public="postroom.Postroom"):
     """A database with boxes in it, and the workers that handle their messages, for async code."""
 
     _colour = "async"
@@ -332,7 +336,7 @@ class Postroom(RoomVerbs, Async):
         await self.close()
 
 
-class SyncPostroom(RoomVerbs, Sync):
+class SyncPostroom(RoomVerbs, Sync, public="postroom.sync.Postroom"):
     """A database with boxes in it, for sync code: `postroom.sync.Postroom`."""
 
     _colour = "sync"

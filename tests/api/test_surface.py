@@ -5,9 +5,13 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import inspect
+import re
 import subprocess
 import sys
+import typing
 from importlib.resources import files
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -15,8 +19,10 @@ import pytest
 
 import postroom
 from postroom import sync
-from postroom._kernel.program import Async, Sync, verb
+from postroom._kernel.program import Async, Sync
 from postroom._room import RoomOptions
+from postroom._stores.memory import MemoryStore, SyncMemoryStore
+from tests.support import settled
 
 SURFACE = {
     "postroom": """
@@ -61,13 +67,9 @@ TWINS = [(postroom.Postroom, sync.Postroom), (postroom.Inbox, sync.Inbox), (post
 
 
 def verbs(face: type) -> dict[str, Any]:
-    """The public methods of a class as plain functions: what a `verb` wraps, or the method itself."""
+    """The public methods of a class."""
     found: dict[str, Any] = {name: inspect.getattr_static(face, name) for name in dir(face) if not name.startswith("_")}
-    return {
-        name: getattr(value, "__wrapped__", value)
-        for name, value in found.items()
-        if isinstance(value, verb) or inspect.isfunction(value)
-    }
+    return {name: value for name, value in found.items() if inspect.isfunction(value)}
 
 
 def parameters(function: Any) -> list[inspect.Parameter]:
@@ -124,11 +126,104 @@ async def test_a_verb_has_the_colour_of_its_face() -> None:
     assert isinstance(await pending, postroom.Receipt)
 
 
-def test_a_bound_verb_still_shows_its_arguments() -> None:
-    """What help() and editors show."""
-    claim = postroom.Postroom("memory://").inbox().claim
-    assert "lease_seconds" in inspect.signature(claim).parameters
-    assert "Lease up to" in (claim.__doc__ or "")
+@pytest.mark.parametrize("face", [face for twins in TWINS for face in twins], ids=lambda face: face.__module__)
+def test_every_verb_is_a_function_of_its_face(face: type) -> None:
+    """Frameworks ask whether to await, and editors and help() show the signature and the result."""
+    for name, function in verbs(face).items():
+        assert inspect.isfunction(function), name
+        assert function.__qualname__ == f"{face.__name__}.{name}"
+        assert not inspect.isgeneratorfunction(inspect.unwrap(function)), name
+        result = str(inspect.signature(function).return_annotation)
+        assert result != "Signature.empty", name
+        assert "Program" not in result, name
+        assert "Program" not in str(function.__annotations__["return"]), name
+
+
+NEVER_WAIT = "inbox outbox schema_script run health on_start on_stop handler"
+
+
+def test_the_verbs_of_async_faces_are_coroutine_functions() -> None:
+    """`BackgroundTasks.add_task(outbox.enqueue, ...)` drops the message if it takes the verb for a plain function."""
+    for face, twin in TWINS:
+        plain = {name for name, function in verbs(face).items() if not inspect.iscoroutinefunction(function)}
+        assert plain <= set(NEVER_WAIT.split())
+        assert [name for name, function in verbs(twin).items() if inspect.iscoroutinefunction(function)] == []
+
+
+@pytest.mark.parametrize("room", [postroom.Postroom("memory://"), sync.Postroom("memory://")], ids=["async", "sync"])
+def test_a_bound_verb_shows_its_arguments_and_its_result(room: Any) -> None:
+    assert str(inspect.signature(room.inbox().ack)) == (
+        "(owner: 'UUID', messages: 'Iterable[Claimed]', *, tx: 'Any' = <not given>) -> 'list[bool]'"
+    )
+    assert typing.get_type_hints(room.outbox().enqueue)["return"] is postroom.Receipt
+    assert "Store a message, once" in (room.outbox().enqueue.__doc__ or "")
+
+
+async def test_a_pending_verb_is_named_after_what_the_user_wrote() -> None:
+    """What "coroutine ... was never awaited" and the repr of a task show."""
+    pending: Any = postroom.Postroom("memory://").outbox().enqueue("t", "x")
+    assert pending.__qualname__ == "Outbox.enqueue"
+    assert repr(pending).startswith("<coroutine object Outbox.enqueue at ")
+    pending.close()
+
+
+INTERNAL = re.compile(r"Verbs|run_async|run_it|Working|Sync|postroom\._")
+
+
+@pytest.mark.parametrize("module", [postroom, sync], ids=["async", "sync"])
+async def test_no_internal_name_is_in_a_text(module: Any) -> None:
+    async def refused(function: Any, *args: Any, **options: Any) -> str:
+        with pytest.raises(TypeError) as caught:
+            await settled(function(*args, **options))
+        return str(caught.value)
+
+    room = module.Postroom("memory://")
+    texts = [
+        repr(room),
+        repr(type(room)),
+        repr(room.inbox()),
+        repr(room.outbox().enqueue),
+        await refused(module.Postroom, "memory://", nope=1),
+        await refused(room.inbox, "a", "b"),
+    ]
+    for face in (room, room.inbox(), room.outbox()):
+        texts += [await refused(getattr(face, name), nope=1) for name in verbs(type(face)) if name not in NO_KEYWORDS]
+    assert [text for text in texts if INTERNAL.search(text)] == []
+    assert "Postroom.__init__() got an unexpected keyword argument 'nope'" in texts
+    assert "Inbox.claim() got an unexpected keyword argument 'nope'" in texts
+
+
+NO_KEYWORDS = {"inbox", "outbox"}
+"""Their unknown options are refused in a text of ours."""
+
+
+@pytest.mark.parametrize("module", [postroom, sync], ids=["async", "sync"])
+async def test_the_traceback_of_an_error_of_ours_ends_at_the_verb(module: Any) -> None:
+    with pytest.raises(postroom.ArgumentTypeError) as caught:
+        await settled(module.Postroom("memory://").outbox().enqueue("t", None))
+    assert [frame.name for frame in caught.traceback if "postroom" in Path(frame.path).parts] == ["enqueue"]
+
+
+class Broken(MemoryStore):
+    async def put(self, *_: Any, **__: Any) -> Any:
+        raise OSError("broken")
+
+
+class SyncBroken(SyncMemoryStore):
+    def put(self, *_: Any, **__: Any) -> Any:
+        raise OSError("broken")
+
+
+@pytest.mark.parametrize(
+    "room", [postroom.Postroom(store=Broken()), sync.Postroom(store=SyncBroken())], ids=["async", "sync"]
+)
+async def test_a_verb_is_in_a_traceback_once(room: Any) -> None:
+    """An error of a step passes the frame that runs the program twice, and is shown with it once."""
+    with pytest.raises(OSError, match="broken") as caught:
+        await settled(room.outbox().enqueue("t", "x"))
+    names = [Path(frame.path).name for frame in caught.traceback]
+    assert "program.py" in names
+    assert ("program.py", "program.py") not in list(pairwise(names))
 
 
 def test_every_public_name_is_documented() -> None:

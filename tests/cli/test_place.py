@@ -14,7 +14,7 @@ WRONG: dict[tuple[str, ...], str] = {
     ("run", "shop.inner:room"): "there is no module 'shop.inner', here or installed",
     ("run", "shop:nothing"): "there is no 'nothing' in the module 'shop'",
     ("run", "shop:number"): "shop:number is a builtins.int, not a postroom.Postroom",
-    ("run", "plain:room"): "plain:room is a postroom._room.SyncPostroom, not a postroom.Postroom",
+    ("run", "plain:room"): "plain:room is a postroom.sync.Postroom, not a postroom.Postroom",
     ("run", "shop:empty"): "shop:empty has no handlers: there is nothing to run",
     ("status", "nowhere:room"): "there is no module 'nowhere'",
     ("status", "shop:room", "--inbox", "nothing"): "the room has no inbox 'nothing'; it has inbox 'orders', outbox",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import pickle
 from typing import Any
 
 import pytest
 
+import postroom
 from postroom import SEPARATE, NewMessage, OwnerToken, TransactionRefused
 from tests.support import settled
 
@@ -28,6 +30,16 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "mark_dead": ("1", "s"),
 }
 KEY = {"enqueue": {"source": "s", "message_id": "1"}}
+
+
+def test_every_verb_with_a_tx_is_in_this_test() -> None:
+    with_tx = {
+        name
+        for name in dir(postroom.Inbox)
+        if not name.startswith("_") and callable(value := getattr(postroom.Inbox, name))
+        if "tx" in inspect.signature(value).parameters
+    }
+    assert with_tx == set(CALLS)
 
 
 @pytest.mark.parametrize("verb", CALLS)

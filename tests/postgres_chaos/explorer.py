@@ -19,7 +19,7 @@ from typing import Any
 
 import asyncpg
 
-from postroom._kernel.program import Call, Program, call
+from postroom._kernel.program import Call, Program, call, verb
 from postroom._stores.sql.drivers.asyncpg import AsyncpgWire
 from postroom._stores.sql.drivers.failures import sqlstate
 from postroom._stores.sql.drivers.pools import Lease
@@ -44,9 +44,15 @@ class _NoPool:
     wire = AsyncpgWire()
 
 
-def make_driver(clock: FrozenClock) -> PostgresDriver:
+class _Driver(PostgresDriver):
+    @verb
+    def perform(self, program: Program[Any], lease: Lease) -> Program[Any]:
+        return (yield from self._in_own_transaction(program, lease))
+
+
+def make_driver(clock: FrozenClock) -> _Driver:
     pool: Any = _NoPool()
-    return PostgresDriver(pool, PostgresEngine(own_clock=True, notifies=False), name="explored", wires=(), clock=clock)
+    return _Driver(pool, PostgresEngine(own_clock=True, notifies=False), name="explored", wires=(), clock=clock)
 
 
 @dataclass
@@ -192,7 +198,7 @@ class Run:
 class Stage:
     """Connections for actors, and one that watches who waits for whom."""
 
-    driver: PostgresDriver
+    driver: _Driver
     clock: FrozenClock
     connections: list[Any]
     pids: list[int]
@@ -238,7 +244,7 @@ class Stage:
     async def perform(self, program: Program[Any]) -> Any:
         """Run a program in a transaction of its own, all at once: to set a scene, and to look at what came of it."""
         connection = self.connections[0]
-        return await self.driver._run(self.driver._in_own_transaction(program, Lease(connection, connection)))
+        return await self.driver.perform(program, Lease(connection, connection))
 
 
 class Schedule:

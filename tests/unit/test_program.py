@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import typing
 from typing import Any
 
 import pytest
 
-from postroom._kernel.program import Async, Call, Program, Sync, call, instant, run, run_async, verb
+from postroom._kernel.program import Async, Call, Program, Sync, call, instant, run, verb
 
 
 class Verbs:
@@ -57,6 +58,51 @@ def test_a_verb_keeps_its_name_and_documentation() -> None:
     assert list(inspect.signature(Red(lambda: 1).add).parameters) == ["amount", "times"]
 
 
+@pytest.mark.parametrize("name", ["add", "plain"])
+def test_an_async_verb_is_a_coroutine_function(name: str) -> None:
+    """Frameworks decide by this whether to await: what is not awaited is lost."""
+    assert inspect.iscoroutinefunction(getattr(Blue(read_later), name))
+    assert not inspect.iscoroutinefunction(getattr(Red(lambda: 1), name))
+    assert not inspect.isgeneratorfunction(inspect.unwrap(getattr(Blue(read_later), name)))
+
+
+@pytest.mark.parametrize("kind", [Red, Blue])
+def test_a_verb_has_the_signature_of_its_program_and_its_result(kind: Any) -> None:
+    verb = kind(None).add
+    assert str(inspect.signature(verb)) == "(amount: 'int', *, times: 'int' = 1) -> 'int'"
+    assert typing.get_type_hints(verb) == {"amount": int, "times": int, "return": int}
+
+
+def test_a_verb_is_named_after_its_class() -> None:
+    pending: Any = Blue(read_later).add(1)
+    assert pending.__qualname__ == "Blue.add"
+    pending.close()
+    with pytest.raises(TypeError, match=r"^Red\.add\(\) missing 1 required positional argument: 'amount'"):
+        Red(lambda: 1).add()  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"^Blue\.plain\(\) got an unexpected keyword argument 'other'"):
+        Blue(read_later).plain(1, other=2).send(None)  # type: ignore[call-arg]
+
+
+class Purple(Blue):
+    """A class below a coloured one."""
+
+    async def plain(self, amount: int) -> int:
+        return await super().plain(amount) + 1
+
+
+class Green(Verbs, Async):
+    """Calls a verb of its base by super()."""
+
+    async def plain(self, amount: int) -> int:
+        return await super().plain(amount) + 1
+
+
+async def test_a_verb_can_be_overridden() -> None:
+    assert await Purple(read_later).plain(4) == 9
+    assert await Purple(read_later).add(1) == 11
+    assert await Green(read_later).plain(4) == 9
+
+
 def recovering() -> Program[str]:
     try:
         yield "bad"
@@ -73,10 +119,39 @@ def test_errors_are_raised_inside_the_program() -> None:
 
     assert run(recovering(), execute) == "did good"
 
-    async def execute_later(step: str) -> str:
-        return execute(step)
 
-    assert asyncio.run(run_async(recovering(), execute_later)) == "did good"
+class Recovering:
+    """The same in a verb of either colour."""
+
+    def __init__(self, read: Any) -> None:
+        self.read = read
+
+    @verb
+    def recover(self) -> Program[str]:
+        try:
+            yield call(self.read, "bad")
+        except KeyError:
+            return str((yield call(self.read, "good")))
+        return "not reached"
+
+
+class RedRecovering(Recovering, Sync): ...
+
+
+class BlueRecovering(Recovering, Async): ...
+
+
+async def test_errors_are_raised_inside_the_program_of_a_verb() -> None:
+    def read(step: str) -> str:
+        if step == "bad":
+            raise KeyError(step)
+        return f"did {step}"
+
+    async def read_later(step: str) -> str:
+        return read(step)
+
+    assert RedRecovering(read).recover() == "did good"
+    assert await BlueRecovering(read_later).recover() == "did good"
 
 
 def test_errors_that_a_program_does_not_catch_reach_the_caller() -> None:

@@ -77,9 +77,9 @@ def _key(message_id: Any, source: Any) -> Key:
     return Key(check.text("source", source), check.text("message_id", message_id))
 
 
-class Inbox(InboxVerbs, Working, Async):
+class Inbox(InboxVerbs, Working, Async, public="postroom.Inbox"):
     """An inbox for async code. `room.inbox()` makes one."""
 
 
-class SyncInbox(InboxVerbs, Sync):
+class SyncInbox(InboxVerbs, Sync, public="postroom.sync.Inbox"):
     """An inbox for sync code: `postroom.sync.Inbox`."""

@@ -22,9 +22,9 @@ class OutboxVerbs(BoxVerbs):
         return (yield from self._fail(owner, messages, error, tx))
 
 
-class Outbox(OutboxVerbs, Working, Async):
+class Outbox(OutboxVerbs, Working, Async, public="postroom.Outbox"):
     """An outbox for async code. `room.outbox()` makes one."""
 
 
-class SyncOutbox(OutboxVerbs, Sync):
+class SyncOutbox(OutboxVerbs, Sync, public="postroom.sync.Outbox"):
     """An outbox for sync code: `postroom.sync.Outbox`."""
