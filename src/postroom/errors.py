@@ -4,6 +4,7 @@
     ├── ArgumentTypeError          also a TypeError: None, or a value of the wrong type
     ├── ArgumentValueError         also a ValueError: a value that is out of bounds
     │   └── AmbiguousMessageId     a bare message id that several sources use
+    ├── DuplicateMessage           also a ValueError: a key is known, and `on_duplicate="raise"` was asked for
     ├── MessageNotFound            also a LookupError
     ├── TransactionRefused         also a ValueError: the `tx` cannot carry this write
     │   └── TransactionAborted     a statement of the `tx` failed, so the database accepts no more in it
@@ -25,6 +26,8 @@ No message of these contains a payload or a credential.
 
 from __future__ import annotations
 
+import typing
+
 
 class PostroomError(Exception):
     """The root of all errors that Postroom raises."""
@@ -43,6 +46,18 @@ class ArgumentValueError(PostroomError, ValueError):
 
 class AmbiguousMessageId(ArgumentValueError):
     """Several sources use this message id: name the source, or pass the claimed message itself."""
+
+
+class DuplicateMessage(PostroomError, ValueError):
+    """A message with this key is known, and was not changed."""
+
+    def __init__(self, message: str | None = None, receipts: typing.Sequence[typing.Any] = ()) -> None:
+        super().__init__(message)
+        self.receipts = tuple(receipts)
+        """The receipts of the messages that were known. Other messages of the same call are stored."""
+
+    def __reduce__(self) -> tuple[typing.Any, ...]:
+        return type(self), (*self.args, self.receipts)
 
 
 class MessageNotFound(PostroomError, LookupError):

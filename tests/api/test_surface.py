@@ -31,7 +31,8 @@ SURFACE = {
         OwnerToken Claim Reaped Outcome Backoff StorageRetry
         Cleaning Cleaned BoxHealth
         Event Observer
-        PostroomError AmbiguousMessageId ArgumentTypeError ArgumentValueError ExtraMissing FeatureMissing HandlerExists
+        PostroomError AmbiguousMessageId ArgumentTypeError ArgumentValueError DuplicateMessage ExtraMissing
+        FeatureMissing HandlerExists
         MessageNotFound NotReplicated PoolForked RoomClosed SchemaError SchemaMissing SchemaOutdated SchemaTooNew
         TransactionAborted TransactionRefused Undecodable
     """,
@@ -280,6 +281,7 @@ def test_every_error_is_a_postroom_error() -> None:
         (postroom.ArgumentValueError, ValueError),
         (postroom.AmbiguousMessageId, ValueError),
         (postroom.MessageNotFound, LookupError),
+        (postroom.DuplicateMessage, ValueError),
         (postroom.TransactionRefused, ValueError),
         (postroom.TransactionAborted, postroom.TransactionRefused),
         (postroom.ExtraMissing, ImportError),

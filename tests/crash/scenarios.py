@@ -105,6 +105,7 @@ def prepare_put(scene: Scene) -> None:
     scene.store.record(scene.box, [Draft("shop", "seen")])
     scene.put("not due", due=scene.clock.now() + HOUR)
     scene.put("rival", collapse_key="price")
+    scene.put("kept")
 
 
 def act_put(store: SyncSqlStore, box: Box, given: None, tx: dict[str, Any]) -> Any:
@@ -112,6 +113,7 @@ def act_put(store: SyncSqlStore, box: Box, given: None, tx: dict[str, Any]) -> A
     drafts = [Draft("shop", id_, "topic", "new", hash=b"1") for id_ in ids]
     drafts += [
         Draft("shop", "dead", "topic", "new", group="d", revive_dead=True),
+        Draft("shop", "kept", "topic", "new", on_duplicate="reject"),
         Draft("shop", "newer", "topic", "new", collapse_key="price"),
         Draft("shop", "first", "topic", "new", group="g"),
         Draft("shop", "second", "topic", "new", group="g"),

@@ -12,7 +12,7 @@ import msgspec
 import pydantic
 import pytest
 
-from postroom import ArgumentTypeError, ArgumentValueError, NewMessage, topic
+from postroom import ArgumentTypeError, ArgumentValueError, NewMessage, ReceiptStatus, topic
 from tests.support import settled
 
 USER = UUID("11111111-2222-3333-4444-555555555555")
@@ -77,6 +77,33 @@ async def test_the_key_comes_from_the_type(room: Any) -> None:
     assert (await settled(inbox.get("evt_1"))).received_at == when
     assert (await settled(inbox.enqueue(Mail(external_id="7", to="a@b")))).message_id == "7"
     assert (await settled(inbox.get("7"))).payload == {"external_id": "7", "to": "a@b"}
+
+
+@pytest.mark.req("RHI-117", "RHI-120", "C-16")
+async def test_a_typed_write_with_a_known_id_keeps_the_first_payload(room: Any) -> None:
+    inbox = room.inbox()
+    await settled(inbox.enqueue(Paid("evt_1", 5)))
+    receipt = await settled(inbox.enqueue(Paid("evt_1", 6)))
+    assert (receipt.status, receipt.updated) == (ReceiptStatus.DUPLICATE, False)
+    assert (await settled(inbox.get("evt_1"))).payload["amount"] == 5
+    await settled(inbox.enqueue_many([Mail(external_id="7", to="a@b"), Mail(external_id="7", to="x@y")]))
+    assert (await settled(inbox.get("7"))).payload["to"] == "a@b"
+
+
+@pytest.mark.req("C-16")
+async def test_a_typed_write_is_updated_where_the_caller_or_the_box_says_so(room: Any) -> None:
+    inbox, updating = room.inbox(), room.inbox("updating", on_duplicate="update")
+    for box, options in ((inbox, {"on_duplicate": "update"}), (updating, {})):
+        await settled(box.enqueue(Paid("evt_1", 5)))
+        assert (await settled(box.enqueue(Paid("evt_1", 6), **options))).updated
+        assert (await settled(box.get("evt_1"))).payload["amount"] == 6
+
+
+async def test_an_id_that_is_an_argument_is_not_the_types_own(room: Any) -> None:
+    """The caller chose the key, so the default is that of any other message."""
+    outbox = room.outbox()
+    await settled(outbox.enqueue(Paid("evt_1", 5), message_id="order 1"))
+    assert (await settled(outbox.enqueue(Paid("evt_2", 6), message_id="order 1"))).updated
 
 
 async def test_arguments_win_over_the_type(room: Any) -> None:

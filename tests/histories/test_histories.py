@@ -141,6 +141,7 @@ def plans(draw: st.DrawFn) -> tuple[Draft, int | None, int | None]:
         lifetime=draw(st.sampled_from([None, None, None, None, seconds(15)])),
         on_conflict=draw(st.sampled_from(["update", "keep", "reject"])),
         revive_dead=draw(st.booleans()),
+        on_duplicate=draw(st.sampled_from(["update", "update", "reject"])),
     )
     return draft, draw(offsets), draw(st.sampled_from([None, None, None, None, None, None, 12, 35]))
 
@@ -159,6 +160,7 @@ line_plans = st.tuples(
         hash_algorithm=st.just("sha256"),
         on_conflict=st.just("update"),
         revive_dead=st.just(False),
+        on_duplicate=st.sampled_from(["update", "update", "reject"]),
     ),
     st.sampled_from([None, None, 8]),
     st.none(),

@@ -454,6 +454,8 @@ def _puts() -> None:
         "put again 1 due": lambda world: [draft("1", due=world.stage.clock.now() + 2 * HOUR)],
         "put again 2 rejected": lambda _: [draft("2", hash=b"2", on_conflict="reject")],
         "put again 2 kept": lambda _: [draft("2", hash=b"2", on_conflict="keep")],
+        "put again 1 refused": lambda _: [draft("1", on_duplicate="reject")],
+        "put again 2, 1 refused": lambda _: [draft("2"), draft("1", on_duplicate="reject")],
         "put collapse": lambda _: [draft("9", collapse_key="price")],
         "revive": lambda _: [draft("1", revive_dead=True)],
     }

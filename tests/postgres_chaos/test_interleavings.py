@@ -36,6 +36,11 @@ pair_held       | done 1         | put again 2 rejected
 pair_held       | done 1         | put due
 pair_held       | dead 1         | put again 1
 pair_held       | turn 1         | mark 2 dead rolled back
+pair_held       | done 1         | put again 1 refused
+pair_held       | done 1         | put again 1 refused in tx
+pair_held       | dead 1         | put again 1 refused
+pair_held       | put again 1    | put again 2, 1 refused
+pair_free       | claim all      | put again 1 refused
 pair_late       | claim all      | done 1
 pair_late       | claim all      | dead 1
 pair_late       | claim all      | mark 1 processed
@@ -151,6 +156,7 @@ pair_held       | done 1         | put again 1
 pair_held       | dead 1         | put again 1
 pair_held       | done 1         | mark 1 processed
 one_dead        | purge dead     | put again 1
+one_dead        | purge dead     | put again 1 refused
 one_dead        | purge dead     | record 1
 one_done        | purge done     | put again 0, new
 """

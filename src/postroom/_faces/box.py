@@ -8,11 +8,11 @@ from functools import cached_property
 from typing import Any
 from uuid import UUID
 
-from postroom._faces import check, codec
+from postroom._faces import check, codec, duplicates
 from postroom._faces.drafts import MISSING, NewMessage, draft_of
 from postroom._faces.handlers import F, Handlers
 from postroom._faces.transaction import NOT_GIVEN, resolve
-from postroom._kernel.message import Claim, Draft, Key, Message, OnConflict, Receipt
+from postroom._kernel.message import Claim, Draft, Key, Message, OnConflict, OnDuplicate, Receipt
 from postroom._kernel.policy import Box
 from postroom._kernel.program import Program, call, verb
 from postroom._kernel.queries import Ask, Counts, Filter, Purge, Reaped
@@ -75,6 +75,7 @@ class BoxVerbs:
         hash_algorithm: str = "sha256",
         on_conflict: OnConflict = "update",
         revive_dead: bool = False,
+        on_duplicate: OnDuplicate | None = None,
         tx: Any = NOT_GIVEN,
     ) -> Program[Receipt]:
         """Store a message, once. The receipt says whether it was new.
@@ -98,8 +99,12 @@ class BoxVerbs:
             hash_algorithm,
             on_conflict,
             revive_dead,
+            on_duplicate,
         )
-        receipts = yield call(self._store.put, self.box, [self._draft(new)], tx=resolve(tx, self._store))
+        drafts = [self._draft(new)]
+        receipts = yield call(self._store.put, self.box, drafts, tx=resolve(tx, self._store))
+        if drafts[0].on_duplicate == "raise":
+            duplicates.raise_if_refused(drafts, receipts)
         return receipts[0]
 
     @verb
@@ -114,7 +119,9 @@ class BoxVerbs:
         transaction = resolve(tx, self._store)
         if not drafts:
             return []
-        return (yield call(self._store.put, self.box, drafts, tx=transaction))
+        receipts = yield call(self._store.put, self.box, drafts, tx=transaction)
+        duplicates.raise_if_refused(drafts, receipts)
+        return receipts
 
     # -- the work queue ------------------------------------------------------------------------------------------
 

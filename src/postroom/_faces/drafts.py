@@ -8,9 +8,9 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Any, Final
 
-from postroom._faces import check, codec, typed
+from postroom._faces import check, codec, duplicates, typed
 from postroom._kernel.ids import new_message_id
-from postroom._kernel.message import Draft, OnConflict
+from postroom._kernel.message import Draft, OnConflict, OnDuplicate
 from postroom._kernel.policy import Box
 from postroom.errors import ArgumentTypeError, ArgumentValueError
 
@@ -44,6 +44,8 @@ class NewMessage:
     hash_algorithm: str = "sha256"
     on_conflict: OnConflict = "update"
     revive_dead: bool = False
+    on_duplicate: OnDuplicate | None = None
+    """None: as the box says; else `reject` for a typed message that has an id in it, and `update` for any other."""
 
 
 _options_of = attrgetter(
@@ -57,13 +59,19 @@ _options_of = attrgetter(
     "hash_algorithm",
     "on_conflict",
     "revive_dead",
+    "on_duplicate",
 )
 _NO_OPTIONS = _options_of(NewMessage("", ""))
 _AFTER_GROUP = Draft("", "")[8:]
 
 
 def draft_of(new: NewMessage, box: Box) -> Draft:
-    if type(new.payload) is dict and _options_of(new) == _NO_OPTIONS and box.delivery.lifetime is None:
+    if (
+        type(new.payload) is dict
+        and _options_of(new) == _NO_OPTIONS
+        and box.delivery.lifetime is None
+        and box.keeping.on_duplicate is None
+    ):
         source, message_id, topic = new.source, new.message_id, new.topic
         if box.kind == "outbox":
             source, message_id = _named_by(box, source, message_id)
@@ -88,7 +96,8 @@ def _any_draft(new: NewMessage, box: Box) -> Draft:
         topic, payload = typed.topic_of(type(topic)), topic
     speaks = typed.is_typed(payload)
     format_, data = codec.encode(payload)
-    source, message_id = _key(new, payload, box, speaks=speaks)
+    said = _id_said_by(payload) if speaks and new.message_id is None else None
+    source, message_id = _key(new, said, box, speaks=speaks)
     group, collapse_key, received_at = new.group, new.collapse_key, new.received_at
     if speaks:
         group = group if group is not None else typed.text_said_by(payload, "group_id")
@@ -112,6 +121,7 @@ def _any_draft(new: NewMessage, box: Box) -> Draft:
         None if received_at is None else check.moment("received_at", received_at),
         check.choice("on_conflict", new.on_conflict, ON_CONFLICT),
         check.flag("revive_dead", new.revive_dead),
+        duplicates.policy_of(new.on_duplicate, box, says_its_id=said is not None),
     )
 
 
@@ -129,11 +139,14 @@ def _named_by(box: Box, source: str | None, message_id: str | None) -> tuple[str
     return box.name if source is None else source, new_message_id() if message_id is None else message_id
 
 
-def _key(new: NewMessage, payload: Any, box: Box, *, speaks: bool) -> tuple[str, str]:
+def _id_said_by(payload: Any) -> str | None:
+    """The id that a typed message has in it."""
+    return typed.text_said_by(payload, "deduplication_id") or typed.text_said_by(payload, "external_id")
+
+
+def _key(new: NewMessage, said: str | None, box: Box, *, speaks: bool) -> tuple[str, str]:
     """An outbox names its own messages; to an inbox, who sent it and under which id is what matters."""
-    source, message_id = new.source, new.message_id
-    if speaks and message_id is None:
-        message_id = typed.text_said_by(payload, "deduplication_id") or typed.text_said_by(payload, "external_id")
+    source, message_id = new.source, new.message_id if said is None else said
     if speaks or box.kind == "outbox":
         source, message_id = _named_by(box, source, message_id)
     if source is None or message_id is None:

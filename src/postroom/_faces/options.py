@@ -6,7 +6,9 @@ from datetime import timedelta
 from typing import Any, Literal, TypedDict
 
 from postroom._faces import check
+from postroom._faces.duplicates import ON_DUPLICATE
 from postroom._kernel.backoff import Backoff
+from postroom._kernel.message import OnDuplicate
 from postroom._kernel.policy import DEFAULT_MAX_LOST_LEASES, DEFAULT_RETENTION, Box, Delivery, Keeping, Order, Work
 from postroom._kernel.states import BoxKind
 from postroom.errors import ArgumentTypeError, ArgumentValueError, FeatureMissing
@@ -25,6 +27,7 @@ class BoxOptions(TypedDict, total=False):
     lifetime: timedelta | None
     on_stale_ack: Literal["done", "requeue"]
     dedup_window: timedelta | None
+    on_duplicate: OnDuplicate
     retention: timedelta
     retention_from: Literal["last_seen", "completed_at"]
     dead_retention: timedelta | None
@@ -78,6 +81,7 @@ def _delivery(options: BoxOptions) -> Delivery:
 
 def _keeping(kind: BoxKind, options: BoxOptions) -> Keeping:
     window = check.optional_duration("dedup_window", options.get("dedup_window"), zero=True)
+    on_duplicate = options.get("on_duplicate")
     anchor = "last_seen" if kind == "inbox" else "completed_at"
     return Keeping(
         window or None,  # a window of 0 means none, as in "no interval"
@@ -86,6 +90,7 @@ def _keeping(kind: BoxKind, options: BoxOptions) -> Keeping:
         check.optional_duration("dead_retention", options.get("dead_retention"), zero=True),
         check.choice("on_success", options.get("on_success", "keep"), ("keep", "delete")),
         check.choice("dead_letter", options.get("dead_letter", "keep"), ("keep", "discard")),
+        None if on_duplicate is None else check.choice("on_duplicate", on_duplicate, ON_DUPLICATE),
     )
 
 

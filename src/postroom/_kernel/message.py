@@ -23,6 +23,7 @@ P = TypeVar("P")
 
 Format = Literal["json", "text", "bytes"]
 OnConflict = Literal["update", "keep", "reject"]
+OnDuplicate = Literal["update", "reject", "raise"]
 
 
 class Key(NamedTuple):
@@ -75,6 +76,8 @@ class Draft(NamedTuple):
     received_at: datetime | None = None
     on_conflict: OnConflict = "update"
     revive_dead: bool = False
+    on_duplicate: OnDuplicate = "update"
+    """A store treats `raise` as `reject`: the box raises, after the call."""
 
     @property
     def key(self) -> Key:
@@ -85,6 +88,10 @@ class Draft(NamedTuple):
         if self.hash is None or known_hash is None or self.hash_algorithm != known_algorithm:
             return False
         return self.hash != known_hash
+
+    def replaces(self, *, conflict: bool) -> bool:
+        """Whether it replaces the content of an unfinished message with the same key: if both policies allow it."""
+        return self.on_duplicate == "update" and not (conflict and self.on_conflict == "keep")
 
     def __repr__(self) -> str:
         return f"<Draft {self.topic!r} {self.source!r}/{self.message_id!r}>"  # never the payload
@@ -165,15 +172,15 @@ class ReceiptStatus(StrEnum):
 
     NEW = "new"
     DUPLICATE = "duplicate"
-    """Known and unfinished; its content was replaced, its progress kept."""
+    """Known and unfinished; its progress is kept. `updated` says whether its content was replaced."""
     DONE = "done"
     """Known and done; nothing was changed."""
     DEAD = "dead"
-    """Known and dead; its content was replaced and waits for a replay."""
+    """Known and dead; it waits for a replay. `updated` says whether its content was replaced."""
     REVIVED = "revived"
     """Known and dead, and waiting again because `revive_dead` was asked for."""
     CONFLICT = "conflict"
-    """Known, with another content hash; `on_conflict` says what was done with the content."""
+    """Known, with another content hash. `updated` says whether the content was replaced."""
     REJECTED = "rejected"
     """Known, with another content hash, and `on_conflict="reject"`: nothing was changed."""
 
@@ -191,15 +198,22 @@ class Receipt(NamedTuple):
     """Ids of the waiting messages that this one replaced by its collapse key."""
     replaced_under_lease: bool = False
     """The content was replaced while a worker was handling the old one."""
+    updated: bool = False
+    """The key was known, and its content was replaced by this one, which may be the same."""
 
     @classmethod
     def of_new(cls, id_: int, draft: Draft) -> Receipt:
         """Of a message that was new and replaced no other. Nearly all are so, and the usual way takes twice as long."""
-        return tuple.__new__(cls, (ReceiptStatus.NEW, id_, draft[0], draft[1], State.WAITING, (), False))
+        return tuple.__new__(cls, (ReceiptStatus.NEW, id_, draft[0], draft[1], State.WAITING, (), False, False))
 
     @property
     def is_new(self) -> bool:
         return self.status is ReceiptStatus.NEW
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the call has changed nothing but `last_seen`: the key was known, and the message is as it was."""
+        return not (self.is_new or self.updated or self.status is ReceiptStatus.REVIVED)
 
     @property
     def key(self) -> Key:

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any, Literal
 
 from postroom._kernel.backoff import Backoff
+from postroom._kernel.message import OnDuplicate
 from postroom._kernel.states import BoxKind
 
 EXPIRED = "expired"
@@ -55,6 +56,8 @@ class Keeping:
     on_success: Literal["keep", "delete"] = "keep"
     """`delete` removes the content at the ack; the key stays, since it is what recognises a duplicate."""
     dead_letter: Literal["keep", "discard"] = "keep"
+    on_duplicate: OnDuplicate | None = None
+    """What a write with a known key does, where the write itself does not say. None: see `NewMessage.on_duplicate`."""
 
 
 @dataclass(frozen=True, slots=True)

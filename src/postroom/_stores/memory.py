@@ -215,7 +215,7 @@ class MemoryVerbs:
         superseded = self._collapse(shelf, draft, now)
         self._enter(box, shelf, entry, now)
         status = ReceiptStatus.CONFLICT if conflict else ReceiptStatus.NEW
-        return Receipt(status, entry.id, *draft.key, entry.state, superseded)
+        return Receipt(status, entry.id, *draft.key, entry.state, superseded, updated=conflict)
 
     def _known(self, box: Box, shelf: Shelf, key: Key, now: datetime) -> Entry | None:
         """Who holds the key: nobody, once the dedup window of the earlier message has passed."""
@@ -269,15 +269,14 @@ class MemoryVerbs:
         status = {State.DONE: ReceiptStatus.DONE, State.DEAD: ReceiptStatus.DEAD}.get(
             entry.state, ReceiptStatus.DUPLICATE
         )
-        under_lease = False
-        if entry.state is not State.DONE and not (conflict and draft.on_conflict == "keep"):
-            under_lease = self._replace(shelf, entry, draft, now)
+        updated = entry.state is not State.DONE and draft.replaces(conflict=conflict)
+        under_lease = updated and self._replace(shelf, entry, draft, now)
         if entry.state is State.DEAD and draft.revive_dead:
             self._revive(box, shelf, entry, to_microseconds(now))
             status = ReceiptStatus.REVIVED
         elif conflict:
             status = ReceiptStatus.CONFLICT
-        return Receipt(status, entry.id, *draft.key, entry.state, (), under_lease)
+        return Receipt(status, entry.id, *draft.key, entry.state, (), under_lease, updated)
 
     def _replace(self, shelf: Shelf, entry: Entry, draft: Draft, now: datetime) -> bool:
         """New content, old place: group and collapse key stay, and so does whatever a worker has begun."""

@@ -146,6 +146,8 @@ def drafts_given(drafts: Sequence[Draft], *, fifo: bool) -> tuple[dict[str, Any]
     }
     if fifo and any(draft.group is not None for draft in drafts):
         given["groups"] = [False if draft.group is None else draft.group for draft in drafts]
+    if rejecting := [index for index, draft in enumerate(drafts, 1) if draft.on_duplicate != "update"]:
+        given["rejects"] = True if len(rejecting) == len(drafts) else dict.fromkeys(rejecting, True)
     return given, b"".join(bodies)
 
 
@@ -155,12 +157,10 @@ def receipts(blob: bytes, drafts: Sequence[Draft]) -> list[Receipt]:
 
 def _receipt(answer: Any, draft: Draft) -> Receipt:
     if type(answer) is int:
-        new = (ReceiptStatus.NEW, answer, draft.source, draft.message_id, State.WAITING, (), False)
+        new = (ReceiptStatus.NEW, answer, draft.source, draft.message_id, State.WAITING, (), False, False)
         return tuple.__new__(Receipt, new)
-    status, id_, state, superseded, under_lease = answer
-    return Receipt(
-        _STATUSES[status], id_, draft.source, draft.message_id, STATES[state], tuple(superseded), under_lease
-    )
+    status, id_, state, superseded, under_lease, updated = answer
+    return Receipt(_STATUSES[status], id_, *draft.key, STATES[state], tuple(superseded), under_lease, updated)
 
 
 def sightings(blob: bytes) -> list[Sighting]:

@@ -260,8 +260,9 @@ class QueuePrograms:
     def _meet(self, box: Box, reserved: int, draft: Draft, *, joined: bool) -> Program[Receipt]:
         """A key that is known already."""
         now = yield from self.moment()
-        # Only where an ack depends on it must a worker learn at once that the content has changed.
-        in_passing = joined and box.delivery.on_stale_ack == "done"
+        # Only where an ack depends on it must a worker learn at once that the content has changed. Where it cannot
+        # change, no worker has to wait.
+        in_passing = draft.on_duplicate != "update" or (joined and box.delivery.on_stale_ack == "done")
         known = yield from self.known(box, draft.key, now, in_passing=in_passing)
         while known is None:  # its window has passed
             new = yield from self._insert(box, reserved, [draft], now)
@@ -277,14 +278,14 @@ class QueuePrograms:
         yield Statement("touch", {"id": known.id})
         if state is State.SEEN:
             return (yield from self._meet_seen(box, known, reserved, draft, now, conflict=conflict))
-        under_lease = False
-        if state is not State.DONE and not (conflict and draft.on_conflict == "keep"):
-            under_lease = yield from self._replace(box, known, draft, now)
+        updated = state is not State.DONE and draft.replaces(conflict=conflict)
+        under_lease = updated and (yield from self._replace(box, known, draft, now))
         if state is State.DEAD and draft.revive_dead:
             yield from self._revive(box, [(known.id, known.group_id)], now)
-            return Receipt(ReceiptStatus.REVIVED, known.id, *draft.key, State.WAITING, (), under_lease)
+            return Receipt(ReceiptStatus.REVIVED, known.id, *draft.key, State.WAITING, (), under_lease, updated)
         status = {State.DONE: ReceiptStatus.DONE, State.DEAD: ReceiptStatus.DEAD}.get(state, ReceiptStatus.DUPLICATE)
-        return Receipt(ReceiptStatus.CONFLICT if conflict else status, known.id, *draft.key, state, (), under_lease)
+        status = ReceiptStatus.CONFLICT if conflict else status
+        return Receipt(status, known.id, *draft.key, state, (), under_lease, updated)
 
     def _meet_seen(
         self, box: Box, known: Known, reserved: int, draft: Draft, now: Any, *, conflict: bool
@@ -302,7 +303,7 @@ class QueuePrograms:
         superseded = yield from self._collapse(box, known.id, draft, before=reserved)
         yield from self.enter_seen(box, known.id, draft, expires, now)
         status = ReceiptStatus.CONFLICT if conflict else ReceiptStatus.NEW
-        return Receipt(status, known.id, *draft.key, State.WAITING, superseded)
+        return Receipt(status, known.id, *draft.key, State.WAITING, superseded, updated=conflict)
 
     def enter_seen(self, box: Box, id_: int, draft: Draft, expires: Any, now: Any) -> Program[None]:
         yield Statement(

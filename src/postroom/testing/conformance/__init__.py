@@ -27,6 +27,7 @@ _TOPICS = (
         "claim",
         "collapse",
         "conflict",
+        "duplicates",
         "expiry",
         "fifo",
         "find",
@@ -53,6 +54,7 @@ from postroom.testing.conformance.boxes import BoxesConformance  # noqa: E402
 from postroom.testing.conformance.claim import ClaimConformance  # noqa: E402
 from postroom.testing.conformance.collapse import CollapseConformance  # noqa: E402
 from postroom.testing.conformance.conflict import ConflictConformance  # noqa: E402
+from postroom.testing.conformance.duplicates import DuplicateConformance  # noqa: E402
 from postroom.testing.conformance.expiry import ExpiryConformance  # noqa: E402
 from postroom.testing.conformance.fifo import FifoConformance  # noqa: E402
 from postroom.testing.conformance.find import FindConformance  # noqa: E402
@@ -82,6 +84,7 @@ __all__ = [
     "ClaimConformance",
     "CollapseConformance",
     "ConflictConformance",
+    "DuplicateConformance",
     "ExpiryConformance",
     "FailConformance",
     "FifoConformance",
@@ -114,6 +117,7 @@ __all__ = [
 class QueueConformance(
     PutConformance,
     ConflictConformance,
+    DuplicateConformance,
     WindowConformance,
     CollapseConformance,
     ClaimConformance,

@@ -129,7 +129,7 @@ class PutConformance(Suite):
 
     # -- duplicates ----------------------------------------------------------------------------------------------
 
-    @pytest.mark.req("RHI-003", "RHI-117", "IBX-001", "IBX-014", "C-12", "C-16")
+    @pytest.mark.req("RHI-003", "IBX-001", "IBX-014", "C-12")
     async def test_a_known_key_is_a_duplicate(self, open_box: OpenBox, kind: BoxKind) -> None:
         box = open_box(kind)
         first = await box.put_one(draft("1"))

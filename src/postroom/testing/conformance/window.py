@@ -20,14 +20,14 @@ class WindowConformance(Suite):
         await elapse(400 * 24 * 3600)
         assert (await box.put_one(draft("1"))).status is ReceiptStatus.DONE
 
-    @pytest.mark.req("RHI-078", "RHI-117", "C-15")
+    @pytest.mark.req("C-15")
     async def test_inside_the_window_a_key_is_known(self, open_box: OpenBox, elapse: Elapse) -> None:
         box = open_box(keeping=WINDOW)
         await box.finish(draft("1"))
         await elapse(99)
         assert (await box.put_one(draft("1"))).status is ReceiptStatus.DONE
 
-    @pytest.mark.req("RHI-078", "C-15")
+    @pytest.mark.req("C-15")
     async def test_after_the_window_a_key_is_new(self, open_box: OpenBox, elapse: Elapse) -> None:
         box = open_box(keeping=WINDOW)
         [first] = await box.finish(draft("1", payload="first"))

@@ -136,37 +136,42 @@ local function replace(entry, new, extra)
   return under_lease
 end
 
+-- Whether the draft of this index leaves the content of a known message as it is: `true` stands for all drafts.
+local rejects = given.rejects
+local function is_rejecting(index)
+  return rejects == true or (rejects and rejects[index]) or false
+end
+
 -- A key that is known, and not only seen.
-local function meet(entry, new, extra, conflict)
+local function meet(entry, new, extra, conflict, rejecting)
   local progress, under_lease = entry.progress, false
   local status = ({d = 'done', x = 'dead'})[progress[STATE]] or 'duplicate'
-  if progress[STATE] ~= 'd' and not (conflict and extra.on_conflict == 'keep') then
-    under_lease = replace(entry, new, extra)
-  end
+  local updates = progress[STATE] ~= 'd' and not rejecting and not (conflict and extra.on_conflict == 'keep')
+  if updates then under_lease = replace(entry, new, extra) end
   if progress[STATE] == 'x' and extra.revive_dead then
     revive(entry)
     status = 'revived'
   elseif conflict then
     status = 'conflict'
   end
-  return {status, tonumber(entry.id), progress[STATE], {}, under_lease}
+  return {status, tonumber(entry.id), progress[STATE], {}, under_lease, updates}
 end
 
-local function put(message_id, source, body, extra)
+local function put(message_id, source, body, extra, rejecting)
   local entry = known(source, message_id) or insert(body, extra.expires)
   local new = content_of(now_stamp .. body)
   local conflict = contradicts(new, entry.content)
   if conflict and extra.on_conflict == 'reject' then
-    return {'rejected', tonumber(entry.id), entry.progress[STATE], {}, false}
+    return {'rejected', tonumber(entry.id), entry.progress[STATE], {}, false, false}
   end
   entry.progress[LAST_SEEN] = now
   save(entry)
-  if entry.progress[STATE] ~= 's' then return meet(entry, new, extra, conflict) end
+  if entry.progress[STATE] ~= 's' then return meet(entry, new, extra, conflict, rejecting) end
   new.first_seen = entry.content.first_seen
   entry.content = rebuild(entry.id, new, rest_of(new))
   local superseded = new.collapse and supersede(new.collapse) or {}
   enter(entry, extra.expires, extra.lifetime)
-  return {conflict and 'conflict' or 'new', tonumber(entry.id), 'w', superseded, false}
+  return {conflict and 'conflict' or 'new', tonumber(entry.id), 'w', superseded, false, conflict}
 end
 
 if groups then look_at_lines() end
@@ -177,7 +182,7 @@ for index, message_id in ipairs(message_ids) do
   if held[index] or added[message_id] or extra.collapses then
     flush()
     occupied = {}
-    receipts[index] = put(message_id, sources[index], bodies[index], extra)
+    receipts[index] = put(message_id, sources[index], bodies[index], extra, is_rejecting(index))
   else
     receipts[index] = add(message_id, sources[index], bodies[index], groups and groups[index] or nil, extra)
   end
