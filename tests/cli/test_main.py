@@ -33,7 +33,7 @@ def test_it_is_a_module_too(tmp_path: Path) -> None:
 
 def test_help_names_every_command(run_each: RunEach) -> None:
     whole, dead = run_each(("--help",), ("dead", "--help"))
-    for command in ("demo", "run", "status", "dead", "purge", "migrate", "schema", "bench"):
+    for command in ("demo", "run", "status", "dead", "groups", "purge", "migrate", "schema", "bench"):
         assert f" {command} " in whole.stdout
     for command in ("list", "show", "replay", "purge"):
         assert f" {command} " in dead.stdout
@@ -60,6 +60,11 @@ WRONG: dict[tuple[str, ...], str] = {
     ("purge", "--state", "seen"): "--older-than 30d",
     ("purge", "--state", "waiting"): "--state",
     ("purge", "--reap"): "MODULE:ROOM",
+    ("purge", "--json"): "--json does not ask: add --yes",
+    ("groups",): "Usage",
+    ("groups", "list", "--url", "memory://"): "name one box",
+    ("groups", "skip", "--inbox", "inbox"): "name groups, or say --all",
+    ("groups", "replay", "ann", "--all", "--inbox", "inbox"): "name groups, or say --all",
     ("bench", "--messages", "0"): "--messages",
 }
 

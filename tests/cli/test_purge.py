@@ -9,7 +9,7 @@ from typing import Any
 from postroom import OwnerToken, State
 from postroom.sync import Postroom
 from postroom.testing import FrozenClock
-from tests.cli.conftest import Ran, RunEach, answer
+from tests.cli.conftest import Ran, Run, RunEach, answer
 from tests.cli.shop import URL, open_shop
 
 MODULE = """\
@@ -45,7 +45,7 @@ def counts(folder: Path) -> dict[Any, int]:
 
 def test_a_url_purges_by_the_defaults_or_by_age(run_each: RunEach, tmp_path: Path) -> None:
     fill(tmp_path)
-    purge = ("purge", "--url", URL, "--json")
+    purge = ("purge", "--url", URL, "--yes", "--json")
     kept = run_each(purge, (*purge, "--older-than", "11d"), (*purge, "--state", "seen", "--older-than", "11d"))
     assert [deleted(ran) for ran in kept] == [[(0, 0)]] * 3
     done, seen, elsewhere = run_each(
@@ -66,6 +66,47 @@ def test_a_url_purges_by_the_defaults_or_by_age(run_each: RunEach, tmp_path: Pat
 def test_a_room_purges_as_its_boxes_say_and_reaps(run_each: RunEach, tmp_path: Path) -> None:
     fill(tmp_path)
     (tmp_path / "shop.py").write_text(MODULE)
-    [ran] = run_each(("purge", "shop:room", "--reap", "--json"))
+    [ran] = run_each(("purge", "shop:room", "--reap", "--yes", "--json"))
     assert deleted(ran) == [(1, 3)]
     assert counts(tmp_path) == {State.SEEN: 1, State.WAITING: 1}
+
+
+def test_an_inbox_says_how_many_keys_it_forgets_and_asks(run: Run, run_each: RunEach, tmp_path: Path) -> None:
+    fill(tmp_path)
+    (tmp_path / "shop.py").write_text(MODULE)
+    before = counts(tmp_path)
+    by_age, room, seen, young = run_each(  # no answer
+        ("purge", "--url", URL, "--older-than", "9d"),
+        ("purge", "shop:room"),
+        ("purge", "--url", URL, "--state", "seen", "--older-than", "9d"),
+        ("purge", "--url", URL, "--older-than", "11d"),
+    )
+    for ran, keys in ((by_age, "2 deduplication keys"), (room, "3 deduplication keys"), (seen, "1 deduplication key")):
+        assert ran.returncode == 1
+        assert f"inbox 'inbox': this forgets {keys}; a message that is delivered again is new" in ran.stderr
+        assert "delete? [y/N]" in ran.stderr
+    assert (young.returncode, young.stderr) == (0, "")  # it forgets none, so there is nothing to ask
+    assert counts(tmp_path) == before
+    agreed = run("purge", "--url", URL, "--older-than", "9d", stdin="y\n")
+    assert agreed.returncode == 0
+    assert counts(tmp_path) == {State.CLAIMED: 1, State.DEAD: 1, State.SEEN: 1}
+
+
+def test_the_window_of_deduplication_counts(run_each: RunEach, tmp_path: Path) -> None:
+    """A key that must still be known is neither counted nor forgotten."""
+    fill(tmp_path)
+    (tmp_path / "shop.py").write_text(MODULE.replace("retention=", "dedup_window=timedelta(days=60), retention=", 1))
+    asked, agreed = run_each(("purge", "shop:room"), ("purge", "shop:room", "--yes", "--json"))
+    assert "this forgets 1 deduplication key;" in asked.stderr  # that of the dead letter
+    assert deleted(agreed) == [(0, 1)]
+
+
+def test_an_outbox_is_purged_without_a_question(run_each: RunEach, tmp_path: Path) -> None:
+    with open_shop(tmp_path) as room:
+        outbox, owner = room.outbox(), OwnerToken.new()
+        outbox.enqueue("topic", {})
+        outbox.ack(owner, outbox.claim(owner))
+    [ran] = run_each(("purge", "--url", URL, "--older-than", "0s"))
+    assert (ran.returncode, ran.stderr) == (0, "")
+    with open_shop(tmp_path) as room:
+        assert room.outbox().counts()[State.DONE] == 0

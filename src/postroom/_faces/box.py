@@ -255,11 +255,17 @@ class BoxVerbs:
         source: str | None = None,
         group: str | None = None,
         correlation_id: str | None = None,
+        blocking: bool = False,
         after: int = 0,
         limit: int = 100,
     ) -> Program[list[Message[Any]]]:
-        """What was given up: each with `last_error` and, as `completed_at`, when it died."""
-        which = _filter([State.DEAD], topic, source, group, correlation_id, after, limit)
+        """What was given up: each with `last_error` and, as `completed_at`, when it died.
+
+        With `blocking`, only those that hold up their group (`on_dead="block"`).
+        """
+        which = _filter([State.DEAD], topic, source, group, correlation_id, after, limit)._replace(
+            blocking=bool(blocking)
+        )
         found = yield call(self._store.find, self.box, which)
         return [codec.decode(message) for message in found]
 
@@ -338,8 +344,7 @@ class BoxVerbs:
         if state is None:
             if older_than is not None:
                 raise ArgumentTypeError("older_than needs a state: purge('done', older_than=...)")
-            dead = keeping.dead_retention
-            return [(State.DONE, keeping.retention)] + ([(State.DEAD, dead)] if dead is not None else [])
+            return list(keeping.ages.items())
         target = _state(state)
         if target in {State.WAITING, State.CLAIMED}:
             raise ArgumentValueError(f"{target} messages are not finished and cannot be purged; fail them first")

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from postroom._kernel.backoff import Backoff
 from postroom._kernel.message import OnDuplicate
-from postroom._kernel.states import BoxKind
+from postroom._kernel.states import BoxKind, State
 
 EXPIRED = "expired"
 DELIVERY_LIMIT = "delivery limit"
@@ -58,6 +58,12 @@ class Keeping:
     dead_letter: Literal["keep", "discard"] = "keep"
     on_duplicate: OnDuplicate | None = None
     """What a write with a known key does, where the write itself does not say. None: see `NewMessage.on_duplicate`."""
+
+    @property
+    def ages(self) -> dict[State, timedelta]:
+        """The states that are purged without being named, and the age at which they are."""
+        kept = {State.DONE: self.retention}
+        return kept if self.dead_retention is None else kept | {State.DEAD: self.dead_retention}
 
 
 @dataclass(frozen=True, slots=True)

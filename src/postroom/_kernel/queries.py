@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
-from typing import NamedTuple
+from datetime import datetime, timedelta
+from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from postroom._kernel.message import AnyMessage
+from postroom._kernel.policy import Keeping
 from postroom._kernel.states import State
 
 
@@ -53,12 +54,38 @@ class Filter(NamedTuple):
         )
 
 
+class Aging(Protocol):
+    """What a purge reads of a message."""
+
+    @property
+    def state(self) -> State: ...
+    @property
+    def first_seen(self) -> datetime: ...
+    @property
+    def last_seen(self) -> datetime: ...
+    @property
+    def completed_at(self) -> datetime | None: ...
+
+
 class Purge(NamedTuple):
     """Which messages of one state to delete: at most `limit` of those that are older."""
 
     state: State
     older_than: timedelta
     limit: int = 1000
+
+    def takes(self, message: Aging, keeping: Keeping, now: datetime) -> bool:
+        """Whether it deletes this message."""
+        if message.state is not self.state:
+            return False
+        window = keeping.dedup_window
+        if self.state is State.DONE and window is not None and message.first_seen + window > now:
+            return False  # cleaning up must not shorten the memory that deduplicates
+        cutoff = now - self.older_than
+        if message.completed_at is not None and message.completed_at > cutoff:
+            return False
+        sliding = self.state is State.SEEN or (self.state is State.DONE and keeping.retention_from == "last_seen")
+        return not sliding or message.last_seen <= cutoff
 
 
 class Reaped(NamedTuple):

@@ -574,7 +574,7 @@ class MemoryVerbs:
     @instant
     def purge(self, box: Box, purge: Purge) -> int:
         with self._open(box) as (shelf, now, now_us):
-            old = [e for e in shelf.entries.values() if self._is_old(box, e, purge, now)]
+            old = [e for e in shelf.entries.values() if purge.takes(e, box.keeping, now)]
             if purge.state is State.DONE:
                 old.sort(key=lambda entry: (entry.completed_at, entry.id))
             old = old[: purge.limit]
@@ -584,18 +584,6 @@ class MemoryVerbs:
                     shelf.drop_key(entry)
                 del shelf.entries[entry.id]
             return len(old)
-
-    def _is_old(self, box: Box, entry: Entry, purge: Purge, now: datetime) -> bool:
-        if entry.state is not purge.state:
-            return False
-        cutoff = now - purge.older_than
-        window = box.keeping.dedup_window
-        if entry.state is State.DONE and window is not None and entry.first_seen + window > now:
-            return False  # cleaning up must not shorten the memory that deduplicates
-        if entry.completed_at is not None and entry.completed_at > cutoff:
-            return False
-        sliding = entry.state is State.SEEN or (entry.state is State.DONE and box.keeping.retention_from == "last_seen")
-        return not sliding or entry.last_seen <= cutoff
 
     # -- find and counts -----------------------------------------------------------------------------------------
 

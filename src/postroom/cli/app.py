@@ -14,6 +14,9 @@ from postroom.cli.dead.purge import purge as purge_letters
 from postroom.cli.dead.replay import replay
 from postroom.cli.dead.show import show
 from postroom.cli.demo import demo
+from postroom.cli.groups import list_groups
+from postroom.cli.groups import replay as replay_groups
+from postroom.cli.groups import skip as skip_groups
 from postroom.cli.purge import purge
 from postroom.cli.run import run
 from postroom.cli.schema import migrate, schema
@@ -21,6 +24,7 @@ from postroom.cli.status import status
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 dead = typer.Typer(no_args_is_help=True, help="List, show, replay and purge the dead letters of one box.")
+groups = typer.Typer(no_args_is_help=True, help="List, skip and replay what holds up the groups of one box.")
 
 
 def _print_version(asked: bool) -> None:
@@ -49,9 +53,13 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "bench": bench,
 }
 _DEAD: dict[str, Callable[..., None]] = {"list": list_letters, "show": show, "replay": replay, "purge": purge_letters}
+_GROUPS: dict[str, Callable[..., None]] = {"list": list_groups, "skip": skip_groups, "replay": replay_groups}
 
 for name, command in _COMMANDS.items():
     app.command(name)(command)
 for name, command in _DEAD.items():
     dead.command(name)(command)
+for name, command in _GROUPS.items():
+    groups.command(name)(command)
 app.add_typer(dead, name="dead")
+app.add_typer(groups, name="groups")

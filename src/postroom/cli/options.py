@@ -50,3 +50,8 @@ def console(*, quiet: bool = False) -> Console:
 def print_json(answer: dict[str, Any], *, one_line: bool = False) -> None:
     """One answer, or with `one_line` one of many."""
     typer.echo(json.dumps(answer, indent=None if one_line else 2))
+
+
+def counted(number: int, noun: str) -> str:
+    """Such as 1 group, 2 groups."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import traceback
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any, Self, TypeVar
 
 import typer
 
-from postroom import Inbox, Outbox, Postroom
+from postroom import Inbox, Message, Outbox, Postroom
 from postroom._kernel.states import BoxKind
 from postroom._stores.sql.statements import DEFAULT_PREFIX
 from postroom.errors import ArgumentValueError
@@ -146,3 +146,19 @@ class Place:
     def __exit__(self, *_: object) -> None:
         with self._runner:
             self.wait(self.room.close())
+
+
+PAGE = 1000
+
+
+def pages(
+    place: Place, find: Callable[..., Coroutine[Any, Any, list[Message[Any]]]], after: int = 0
+) -> Iterator[Message[Any]]:
+    """All messages that `find` returns, page by page and without their payloads: there may be many."""
+    while True:
+        page = place.wait(find(after=after, limit=PAGE))
+        for message in page:
+            yield message.with_payload(None)
+        if len(page) < PAGE:
+            return
+        after = page[-1].id

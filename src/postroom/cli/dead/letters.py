@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import islice
 from typing import Annotated, Any, TypedDict
 
 import typer
 
 from postroom import Message
-from postroom.cli.place import AnyBox, Place
-
-PAGE = 1000
+from postroom.cli.place import AnyBox, Place, pages
 
 Topic = Annotated[str | None, typer.Option(help="Only those of this topic.")]
 Source = Annotated[str | None, typer.Option(help="Only those of this source.")]
@@ -27,16 +27,8 @@ class Fitting(TypedDict):
 
 
 def letters(place: Place, box: AnyBox, fitting: Fitting, most: int | None) -> Iterator[Message[Any]]:
-    """All letters that fit, page by page, without their payloads: there may be many."""
-    after = count = 0
-    while most is None or count < most:
-        size = PAGE if most is None else min(PAGE, most - count)
-        page = place.wait(box.dead_letters(**fitting, after=after, limit=size))
-        for letter in page:
-            yield letter.with_payload(None)
-        if len(page) < size:
-            return
-        after, count = page[-1].id, count + len(page)
+    """All letters that fit, without their payloads."""
+    return islice(pages(place, partial(box.dead_letters, **fitting)), most)
 
 
 def lines(found: Sequence[Message[Any]]) -> str:

@@ -9,9 +9,9 @@ import typer
 
 from postroom import Key, Message
 from postroom._stores.sql.statements import DEFAULT_PREFIX
-from postroom.cli.dead.letters import PAGE, Fitting, Group, Source, Topic, letters, lines
+from postroom.cli.dead.letters import Fitting, Group, Source, Topic, letters, lines
 from postroom.cli.options import Inbox, Json, Outbox, Prefix, RoomOption, Schema, Url, Yes, print_json
-from postroom.cli.place import AnyBox, Place
+from postroom.cli.place import PAGE, AnyBox, Place
 from postroom.errors import ArgumentValueError
 
 PREVIEW = 20
