@@ -80,12 +80,11 @@ def test_the_tests_of_the_page_pass(project: Path) -> None:
 
 
 def test_the_web_process_writes_and_the_worker_process_handles(project: Path) -> None:
-    url = with_driver(create_database(), "asyncpg")
-    environment = {"DATABASE_URL": url, "WEBHOOK_SECRET": "secret"}
-    python(project, "-c", "from postroom.cli import main; main()", "migrate", "--url", url)
+    environment = {"DATABASE_URL": with_driver(create_database(), "asyncpg"), "WEBHOOK_SECRET": "secret"}
+    python(project, "-m", "postroom", "migrate", "worker:room", **environment)
     assert python(project, "client.py", **environment).split() == ["204", "204", "401"]
     with subprocess.Popen(
-        [sys.executable, "-c", "from postroom.cli import main; main()", "run", "worker:room"],
+        [sys.executable, "-m", "postroom", "run", "worker:room", "--health", "127.0.0.1:0"],
         cwd=project,
         env=ENVIRONMENT | environment,
         stdout=subprocess.PIPE,
