@@ -72,6 +72,13 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert [target for target in targets if not (page.parent / target).exists()] == []
 
 
+def test_the_index_lists_every_page() -> None:
+    index = ROOT / "docs/index.md"
+    listed = {(index.parent / target).resolve() for target in re.findall(r"\]\(([^)#]+)\)", index.read_text("utf-8"))}
+    pages = {page for page in PAGES if page.parent.name != "decisions"}
+    assert pages - listed - {index} == set()
+
+
 SAID: dict[str, dict[str, tuple[str, ...]]] = {
     "how-to/write-handlers.md": {
         "**One by one**: one message per call, in no promised order. The simple choice": ("RHI-021",),
