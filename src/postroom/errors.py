@@ -18,7 +18,7 @@
     └── SchemaError
         ├── SchemaMissing          the tables are not there
         ├── SchemaOutdated         the tables are older than this version needs
-        └── SchemaTooNew           the tables were made by a newer version
+        └── SchemaTooNew           a newer version has changed the tables such that this one cannot use them
 
 Errors of the database driver (a lost connection, a locked file) are not wrapped: they reach the caller as they are.
 No message of these contains a payload or a credential.
@@ -128,4 +128,4 @@ class SchemaOutdated(SchemaError):
 
 
 class SchemaTooNew(SchemaError):
-    """The tables were made by a newer version of Postroom."""
+    """A newer version of Postroom has changed the tables such that this one cannot use them."""

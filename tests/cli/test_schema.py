@@ -87,10 +87,10 @@ def test_what_is_wrong_is_said_in_one_line(run_each: RunEach, tmp_path: Path) ->
         assert "tiger" not in ran.stderr
 
 
-def test_tables_of_a_newer_version_are_left_alone(run: Run, tmp_path: Path) -> None:
+def test_tables_of_a_newer_version_that_breaks_are_left_alone(run: Run, tmp_path: Path) -> None:
     Postroom(f"sqlite:///{tmp_path / 'shop.db'}").migrate()
     with closing(sqlite3.connect(tmp_path / "shop.db")) as connection, connection:
-        connection.execute("INSERT INTO postroom_schema VALUES (999, 'future')")
+        connection.execute("INSERT INTO postroom_schema VALUES (999, 'breaking_future')")
     ran = run("migrate", "--url", URL)
     assert ran.returncode == 1
     assert ran.stderr.startswith("postroom: the tables are at version 999")

@@ -4,6 +4,9 @@
 -- the moment at which the program runs. A name that an engine's own file defines too is taken from there.
 -- States: 0 seen, 1 waiting, 2 claimed, 3 done (no queue row), 4 dead.
 
+-- name: later_versions
+SELECT name FROM postroom_schema WHERE version > :version
+
 -- name: insert_message
 INSERT INTO postroom_message (id, box, source, message_id, topic, payload, format, headers, correlation_id, group_id,
                               collapse_key, hash, hash_algorithm, due, expires, received_at, first_seen, last_seen)

@@ -10,6 +10,10 @@ from postroom.errors import SchemaMissing, SchemaOutdated, SchemaTooNew
 _VERSIONS = "CREATE TABLE postroom_schema (version INTEGER NOT NULL PRIMARY KEY, name VARCHAR(100) NOT NULL)"
 _APPLIED = "INSERT INTO postroom_schema (version, name) VALUES ({version}, '{name}')"
 
+BREAKING = "breaking_"
+"""What the name of a migration begins with if the version before it cannot use the tables afterwards. All others only
+add, so that workers of the version before go on, and can be started, while an upgrade is rolled out."""
+
 
 class SchemaPrograms:
     """The verbs of Schema, as programs."""
@@ -32,7 +36,7 @@ class SchemaPrograms:
         return int(version)
 
     def check(self) -> Program[None]:
-        """Raises unless the tables are those of this version; says what to do."""
+        """Raises unless this version can use the tables; says what to do."""
         version = yield from self.version()
         if version == 0:
             raise SchemaMissing(
@@ -44,17 +48,22 @@ class SchemaPrograms:
                 f"the tables are at version {version}, this Postroom needs {self.newest}: "
                 f"call migrate() on the room or run `{self._command}`"
             )
+        yield from self._check_later(version)
+
+    def _check_later(self, version: int) -> Program[None]:
+        """Raises if a later version of the package made the tables, and this one cannot use them."""
         if version > self.newest:
-            raise SchemaTooNew(
-                f"the tables are at version {version}, this Postroom knows only {self.newest}: upgrade the package"
-            )
+            later = yield Statement("later_versions", {"version": self.newest})
+            if any(name.startswith(BREAKING) for (name,) in later):
+                raise SchemaTooNew(
+                    f"the tables are at version {version}, this Postroom knows only {self.newest}: upgrade the package"
+                )
 
     def migrate(self) -> Program[list[int]]:
         """Apply what is missing. Two of these cannot race: one waits for the other's lock."""
         yield Statement("lock_schema")
         version = yield from self.version()
-        if version > self.newest:
-            yield from self.check()
+        yield from self._check_later(version)
         for text in self.steps(version):
             yield Script(text)
         return [migration.version for migration in self.engine.migrations if migration.version > version]
