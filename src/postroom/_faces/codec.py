@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +11,7 @@ import msgspec
 
 from postroom._faces.check import check_encodable
 from postroom._kernel.message import Format, Message, StoredMessage
-from postroom.errors import ArgumentTypeError, Undecodable
+from postroom.errors import ArgumentTypeError, ArgumentValueError, Undecodable
 
 
 def is_pydantic(value: Any) -> bool:
@@ -40,18 +41,53 @@ def encode(payload: Any) -> tuple[Format, str | bytes]:
     if payload is None:
         raise ArgumentTypeError("payload must not be None; an empty str is a valid payload")
     if is_pydantic(payload):
-        return "json", payload.model_dump_json()
+        return "json", _encode_pydantic(payload)
     return "json", encode_json(payload)
 
 
 def encode_json(payload: Any) -> str:
     try:
-        return _encode(payload).decode()
+        text = _encode(payload).decode()
     except (TypeError, ValueError, RecursionError) as error:
         raise ArgumentTypeError(
             f"a payload of type {type(payload).__name__} cannot be written as JSON ({type(error).__name__}): "
             "pass a dataclass, a msgspec Struct, a pydantic model, plain JSON values, str or bytes"
         ) from None
+    if "null" in text:
+        _refuse_non_finite(payload)
+    return text
+
+
+_NON_FINITE = {"null": ("null",), "constants": ("NaN", "Infinity")}
+"""What pydantic writes for NaN and infinity, by the model's setting. As strings they are not lost."""
+
+
+def _encode_pydantic(payload: Any) -> str:
+    text: str = payload.model_dump_json()
+    how = payload.model_config.get("ser_json_inf_nan", "null")
+    if any(mark in text for mark in _NON_FINITE.get(how, ())):
+        _refuse_non_finite(payload)
+    return text
+
+
+def _refuse_non_finite(payload: Any) -> None:
+    """JSON has no NaN and no infinity: they are written as null. So a payload is searched only if it contains null."""
+    left = [msgspec.to_builtins(payload, enc_hook=_as_python)]
+    while left:
+        value = left.pop()
+        if isinstance(value, dict):
+            left += value.values()
+        elif isinstance(value, list | tuple | set | frozenset):
+            left += value
+        elif isinstance(value, float) and not math.isfinite(value):
+            raise ArgumentValueError(
+                "the payload contains NaN or infinity, which JSON would turn into null: use None, a str or a Decimal"
+            )
+
+
+def _as_python(value: Any) -> Any:
+    """A pydantic model with its floats as they are; of other types, which have none, nothing."""
+    return value.model_dump() if is_pydantic(value) else None
 
 
 def decode(message: StoredMessage) -> Message[Any]:
