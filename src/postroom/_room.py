@@ -26,6 +26,7 @@ from postroom._kernel.retry import StorageRetry
 from postroom._kernel.states import BoxKind
 from postroom._runtime.janitor import Cleaned, Cleaning, Janitor
 from postroom._runtime.probes import Probes
+from postroom._runtime.signals import Signals
 from postroom._runtime.supervisor import WAKING, BoxHealth, Supervisor
 from postroom._runtime.systemd import Notifier
 from postroom._stores import journal
@@ -209,8 +210,7 @@ class Postroom(RoomVerbs, Async, public="postroom.Postroom"):
         """
         chosen = self._choose(boxes)
         if self._supervisor.has_more_to_start(chosen):
-            await self._check_schema()
-            await self._supervisor.start(chosen)
+            await self._supervisor.start(chosen, self._check_schema)
 
     def _choose(self, boxes: Any) -> list[Any]:
         """The boxes to start. One that is named but cannot be started is an error."""
@@ -265,34 +265,37 @@ class Postroom(RoomVerbs, Async, public="postroom.Postroom"):
         if not any(len(face.handlers) for face in chosen or self.boxes) and not self._supervisor.cleans_alone:
             raise ArgumentValueError("this room has no handlers: register one, or give it cleaning=Cleaning(), first")
         probes = Probes(self.is_ready, health=health, heartbeat=heartbeat, notifier=Notifier.from_environment())
-        asyncio.run(self._run_until_told(chosen, probes, first))
+        second = asyncio.run(self._run_until_told(chosen, probes, first))
+        if second is not None:
+            signal.raise_signal(second)  # its default: the process ends by it, as its parent expects
 
     async def _run_until_told(
         self, boxes: Iterable[Inbox | Outbox] | None, probes: Probes, first: Callable[[], Awaitable[None]] | None
-    ) -> None:
+    ) -> int | None:
+        """Returns the number of the second signal, if there was one."""
         async with probes:
             if first is not None:
                 await first()
-            told = asyncio.Event()
-            loop = asyncio.get_running_loop()
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.add_signal_handler(number, told.set)
-            try:
-                await self.start(boxes)
-                probes.started()
-                await told.wait()
-                probes.stopping()
-                for number in (signal.SIGINT, signal.SIGTERM):
-                    loop.remove_signal_handler(number)  # the next one ends the process at once
-                if any(box.in_hand for box in self.health().values()):
-                    _log.warning(
-                        "stopping: handlers may end what they have begun, for up to %.0f s", self._supervisor.patience
-                    )
-            finally:
-                await self.close()
+            with Signals(self._supervisor.hurry) as signals:
+                await self._run_until(signals.first, boxes, probes)
+            return signals.second
+
+    async def _run_until(self, told: asyncio.Event, boxes: Iterable[Inbox | Outbox] | None, probes: Probes) -> None:
+        try:
+            await self.start(boxes)
+            probes.started()
+            await told.wait()
+            probes.stopping()
+            if any(box.in_hand for box in self.health().values()):
+                _log.warning(
+                    "stopping: handlers may end what they have begun, for up to %.0f s", self._supervisor.patience
+                )
+        finally:
+            await self.close()
 
     async def close(self) -> None:
         """Stop, if it runs, and give back connections. Closing twice is fine."""
+        self._supervisor.is_closed = True
         try:
             await self.stop()
         finally:
@@ -318,9 +321,13 @@ class Postroom(RoomVerbs, Async, public="postroom.Postroom"):
         chosen = [face for face in self.boxes if not names or face.name in names]
         return {face.box.key: await self._janitor.clean(face) for face in chosen}
 
-    async def drain(self) -> int:
-        """Handle all that is ready now and return: for tests and scripts. Answers how many messages were claimed."""
-        return await self._supervisor.drain(self.boxes)
+    async def drain(self, *, raise_errors: bool = False) -> int:
+        """Handle all that is ready now and return how many messages were claimed: for tests and scripts.
+
+        A handler that raises fails its message, as always. With `raise_errors` the error is raised here in the end,
+        when nothing more is ready; where several messages failed, an ExceptionGroup of their last errors.
+        """
+        return await self._supervisor.drain(self.boxes, raise_errors=check.flag("raise_errors", raise_errors))
 
     @property
     def boxes(self) -> list[Any]:

@@ -14,7 +14,17 @@ from typing import Any
 
 import pytest
 
-from postroom import Message, Postroom, State
+from postroom import (
+    ArgumentTypeError,
+    Backoff,
+    Message,
+    Outcome,
+    Postroom,
+    RoomClosed,
+    SchemaMissing,
+    State,
+    Undecodable,
+)
 from postroom.testing import Events, FrozenClock
 from tests.runtime.conftest import OpenRoom
 from tests.runtime.support import HOUR, SOON, Gate, Logged, always, ids, put, soon, state_of, states
@@ -282,6 +292,24 @@ class TestHooks:
         await room.start()
         assert room.is_running
 
+    async def test_one_may_make_the_tables(self, store: str, tmp_path: Path) -> None:
+        room = Postroom("memory://" if store == "memory" else f"sqlite:///{tmp_path}/new.db")
+        room.inbox().handler("t")(always())
+        room.on_start(room.migrate)
+        async with room:
+            assert await room.is_ready()
+
+    async def test_missing_tables_undo_them(self, tmp_path: Path) -> None:
+        calls: list[str] = []
+        room = Postroom(f"sqlite:///{tmp_path}/new.db")
+        room.inbox().handler("t")(always())
+        room.on_start(lambda: calls.append("start"))
+        room.on_stop(lambda: calls.append("stop"))
+        with pytest.raises(SchemaMissing):
+            await room.start()
+        assert (calls, room.is_running) == (["start", "stop"], False)
+        await room.close()
+
     @pytest.mark.req("RHI-130")
     async def test_a_failure_on_stop_is_logged_and_the_others_run(self, room: Postroom) -> None:
         calls: list[str] = []
@@ -504,6 +532,94 @@ class TestHealth:
         assert await room.is_ready()
         assert [event.given.ids for event in events.of("find")] == [(0,), (0,)]
         assert [event.result for event in events.of("find")] == [[], []]
+
+
+class TestRaisingErrors:
+    """`drain(raise_errors=True)`: a test whose handler fails must not pass."""
+
+    async def test_nothing_where_all_is_well(self, still: Postroom) -> None:
+        still.inbox().handler("t")(always())
+        await put(still.inbox(), 1, 2)
+        assert await soon(still.drain(raise_errors=True)) == 2
+
+    @pytest.mark.parametrize("batch", [None, 5])
+    async def test_one_as_it_is(self, still: Postroom, batch: int | None) -> None:
+        """When everything else that was ready is handled."""
+        box = still.inbox()
+        error = LookupError("no such order")
+
+        @box.handler("t", batch=batch)
+        async def handle(given: Any) -> None:
+            if "2" in ids([given] if batch is None else given):
+                raise error
+
+        await put(box, 1, 2, 3)
+        with pytest.raises(LookupError) as raised:
+            await soon(still.drain(raise_errors=True))
+        assert raised.value is error
+        assert await states(box) == {"1": State.DONE, "2": State.WAITING, "3": State.DONE}
+        assert (await box.get("2")).attempt == 1
+
+    async def test_several_as_a_group(self, still: Postroom) -> None:
+        inbox, outbox = still.inbox(), still.outbox()
+
+        @inbox.handler("t")
+        async def incoming(message: Message[str]) -> None:
+            raise LookupError(message.message_id)
+
+        @outbox.handler("t")
+        def outgoing(message: Message[str]) -> None:
+            raise OSError(message.message_id)
+
+        await put(inbox, 1, 2)
+        await put(outbox, 3)
+        with pytest.raises(ExceptionGroup) as raised:
+            await soon(still.drain(raise_errors=True))
+        assert sorted(map(repr, raised.value.exceptions)) == ["LookupError('1')", "LookupError('2')", "OSError('3')"]
+
+    async def test_the_last_of_a_message_that_is_tried_again_at_once(self, still: Postroom) -> None:
+        box = still.inbox(backoff=Backoff.immediate(), max_attempts=3)
+
+        @box.handler("t")
+        async def handle(message: Message[str]) -> None:
+            raise LookupError(message.attempt)
+
+        await put(box, 1)
+        with pytest.raises(LookupError, match="2"):
+            await soon(still.drain(raise_errors=True))
+        assert await state_of(box) == State.DEAD
+
+    async def test_a_payload_that_cannot_be_decoded(self, still: Postroom) -> None:
+        @still.inbox().handler("t")
+        async def handle(message: Message[int]) -> None: ...
+
+        await put(still.inbox(), 1, payload="x")
+        with pytest.raises(Undecodable):
+            await soon(still.drain(raise_errors=True))
+
+    async def test_not_what_a_handler_answers(self, still: Postroom) -> None:
+        still.inbox().handler("t")(always(Outcome.FAILED))
+        await put(still.inbox(), 1)
+        assert await soon(still.drain(raise_errors=True)) == 1
+
+    async def test_is_a_flag(self, still: Postroom) -> None:
+        with pytest.raises(ArgumentTypeError, match="raise_errors"):
+            await still.drain(raise_errors=1)  # type: ignore[arg-type]
+
+
+class TestClosed:
+    """What was closed cannot be started, whether it has handlers or not."""
+
+    @pytest.mark.parametrize("has_handlers", [True, False])
+    async def test_is_told(self, room: Postroom, has_handlers: bool) -> None:
+        box = room.inbox()
+        if has_handlers:
+            box.handler("t")(always())
+        await room.close()
+        for begin in (room.start, room.drain, box.start, room.__aenter__):
+            with pytest.raises(RoomClosed):
+                await begin()
+        assert not room.is_running
 
 
 class TestDrain:

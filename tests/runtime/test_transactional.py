@@ -12,7 +12,7 @@ from typing import Any
 import aiosqlite
 import pytest
 
-from postroom import Backoff, Message, Outcome, OwnerToken, Postroom, State
+from postroom import Backoff, Message, Outcome, OwnerToken, Postroom, State, TransactionRefused
 from postroom.testing import Events, FrozenClock
 from tests.runtime.conftest import OpenRoom
 from tests.runtime.support import HOUR, SOON, Gate, Logged, always, put, soon, state_of, states
@@ -264,6 +264,18 @@ async def test_a_broken_transaction_counts_as_a_failure(still: Postroom, effects
     assert message.last_error == "the handler ended its transaction: leave commit and rollback to the room"
     [record] = logged.saying("transaction of a handler failed")
     assert "message_id=1" in record.message
+
+
+async def test_a_transaction_that_fails_is_raised_by_a_drain(still: Postroom) -> None:
+    box = still.inbox()
+
+    @box.handler("t", transactional=True)
+    async def handle(message: Message[str], tx: aiosqlite.Connection) -> None:
+        await tx.execute("ROLLBACK")
+
+    await put(box, 1)
+    with pytest.raises(TransactionRefused):
+        await soon(still.drain(raise_errors=True))
 
 
 async def test_transactions_beside_each_other_and_other_handlers(room: Postroom, effects: Effects) -> None:

@@ -99,8 +99,7 @@ class Executor:
 
     def _undecodable(self, message: Message[Any], error: Undecodable) -> Outcome:
         _log.error("%s %s: %s", self._where, name(message), error)
-        failed = Outcome.DEAD if self._box.work.on_undecodable == "dead" else Outcome.FAILED
-        return failed.because(describe(error))
+        return Fault(self._box.work.on_undecodable, None, describe(error), error, ran=False)
 
     async def _handled(self, piece: Piece, handler: Handler, extra: Sequence[Any]) -> list[Outcome] | Fault:
         messages = [message for message in piece.messages if type(message.payload) is not Undecodable]
@@ -159,10 +158,11 @@ class Executor:
 
     async def failed(self, error: BaseException, messages: Sequence[Message[Any]]) -> Fault:
         """The outcome of a handler that raised. Raises what is not its fault: a shutdown, an interrupt."""
-        if isinstance(error, KeyboardInterrupt | SystemExit):
-            raise error
-        if self.is_ending:
+        if self.is_ending:  # first: an interrupt that is raised now would end the loop before messages are given back
             raise asyncio.CancelledError from error
+        interrupt = _interrupt_behind(error)
+        if interrupt is not None:
+            raise interrupt
         _log.error("%s handler failed on %s", self._where, ", ".join(map(name, messages)), exc_info=error)
         await self.end_cancellation()
         return Fault("failed", None, _reason(error), error)
@@ -213,6 +213,20 @@ def _without_stop_iteration(function: Callable[..., Any], given: tuple[Any, ...]
         return function(*given)
     except StopIteration as error:
         raise RuntimeError("the handler raised StopIteration") from error
+
+
+def _interrupt_behind(error: BaseException) -> BaseException | None:
+    """The interrupt that ended the handler, also where the handler has raised another error in its place."""
+    if isinstance(error, SystemExit):
+        return error
+    chain: BaseException | None = error
+    while chain is not None:
+        if isinstance(chain, KeyboardInterrupt):
+            return chain
+        if isinstance(chain, BaseExceptionGroup) and chain.subgroup(KeyboardInterrupt) is not None:
+            return KeyboardInterrupt()
+        chain = chain.__cause__ or chain.__context__
+    return None
 
 
 def _reason(error: BaseException) -> str:

@@ -79,6 +79,8 @@ class Pump:
         self._draining = False
         self.handled = 0
         """Messages that were claimed so far."""
+        self.errors: dict[int, BaseException] = {}
+        """While it drains: the last error that a handler raised, by message."""
         self.last_error: str | None = None
         """What the store raised last, if its last turn failed."""
         self._pace = Pace(*(pause.total_seconds() for pause in box.work.idle))
@@ -565,6 +567,8 @@ class Pump:
 
     def _settlement(self, message: Message[Any], outcome: Outcome) -> Settlement:
         settlement = decide(outcome, _proof(message), message.attempt, self.box.delivery)
+        if self._draining and isinstance(outcome, Fault) and outcome.error is not None:
+            self.errors[message.id] = outcome.error
         if settlement.error is None:
             return settlement
         return settlement._replace(error=error_text("error", settlement.error))
@@ -603,7 +607,7 @@ class Pump:
             if begun and len(piece.messages) > 1:
                 return None
             # One that could not even begin was not the message's fault.
-            outcome = Outcome.FAILED.because(_why(error)) if begun else Outcome.RETRY.after(self.box.work.idle[0])
+            outcome = Fault("failed", None, _why(error), error) if begun else Outcome.RETRY.after(self.box.work.idle[0])
             return self._settle(piece, [outcome] * len(piece.messages))
         for message in piece.messages:
             self._forget(_proof(message), kept=True)

@@ -50,12 +50,16 @@ class Service:
             else:
                 return
 
-    async def ends_within(self, seconds: float) -> bool:
-        """Whether the duty ended by itself in time."""
+    async def ends_within(self, seconds: float, *, unless: asyncio.Event) -> bool:
+        """Whether the duty ended by itself in time, and before the event `unless`."""
         if self._task is None:
             return True
-        done, _ = await asyncio.wait([self._task], timeout=seconds)
-        return bool(done)
+        event = asyncio.create_task(unless.wait())
+        try:
+            await asyncio.wait([self._task, event], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            event.cancel()
+        return self._task.done()
 
     async def cancel(self) -> None:
         if self._task is not None:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from postroom._kernel.local import PerLoop
 from postroom._kernel.observer import Event
 from postroom._runtime.janitor import Janitor
 from postroom._runtime.pump import Pump
 from postroom._runtime.service import Service
+from postroom.errors import RoomClosed
 
 _log = logging.getLogger("postroom")
 
@@ -48,6 +49,8 @@ class _Crew:
         self.running: dict[str, _Running] = {}
         self.listener = listener
         self.change = asyncio.Lock()
+        self.hurry = asyncio.Event()
+        """Set where a stop must not wait for handlers any longer."""
         self.is_started = False
         self.is_stopping = False
 
@@ -69,6 +72,8 @@ class Supervisor:
         self.cleans_alone = cleans_alone
         """Whether the janitor works in a room without handlers too."""
         self._crews = PerLoop(self._make_crew)
+        self.is_closed = False
+        """Whether the room was closed: nothing can be started any more."""
         self.on_start: list[Hook] = []
         self.on_stop: list[Hook] = []
 
@@ -88,15 +93,23 @@ class Supervisor:
 
     def has_more_to_start(self, boxes: Iterable[Any]) -> bool:
         """Whether `start` would start anything in this event loop."""
+        self._check_open()
         crew = self._crews.get()
         return not crew.is_started or any(len(box.handlers) and box.box.key not in crew.running for box in boxes)
 
-    async def start(self, boxes: Iterable[Any]) -> None:
-        """Hooks in their order, then a pump for every box that has handlers. A failing hook undoes the start."""
+    def _check_open(self) -> None:
+        if self.is_closed:
+            raise RoomClosed
+
+    async def start(self, boxes: Iterable[Any], check: Callable[[], Awaitable[None]]) -> None:
+        """Hooks in their order, then `check`, then a pump for every box that has handlers. A hook that fails undoes the
+        start. So does `check`: it comes after the hooks, since one of them may make the tables that it looks for."""
         crew = self._crews.get()
         async with crew.change:
-            if not crew.is_started:
-                await self._start_hooks()
+            if crew.is_started:
+                await check()
+            else:
+                await self._start_hooks(check)
             boxes = list(boxes)
             working = [box for box in boxes if len(box.handlers)]
             for box in working:
@@ -107,12 +120,13 @@ class Supervisor:
                 self._janitor.start(boxes, self._store.name, self._is_overdue)
             crew.is_started = True
 
-    async def _start_hooks(self) -> None:
+    async def _start_hooks(self, check: Callable[[], Awaitable[None]]) -> None:
         begun = 0
         try:
             for hook in self.on_start:
                 begun += 1
                 await _call(hook)
+            await check()
         except BaseException:
             await self._stop_hooks(begun)
             raise
@@ -126,6 +140,7 @@ class Supervisor:
         service.start()
 
     async def start_box(self, box: Any) -> None:
+        self._check_open()
         crew = self._crews.get()
         async with crew.change:
             if len(box.handlers):
@@ -155,12 +170,17 @@ class Supervisor:
         stopping = [crew.running.pop(key) for key in keys if key in crew.running]
         for pump, _ in stopping:
             pump.stop()
-        await asyncio.gather(*(self._end(pump, service) for pump, service in stopping))
+        await asyncio.gather(*(self._end(pump, service, crew.hurry) for pump, service in stopping))
 
-    async def _end(self, pump: Pump, service: Service) -> None:
+    def hurry(self) -> None:
+        """End the wait of a stop in this event loop: handlers are cancelled, and messages are given back."""
+        self._crews.get().hurry.set()
+
+    async def _end(self, pump: Pump, service: Service, hurry: asyncio.Event) -> None:
         try:
-            if not await service.ends_within(self.patience):
-                _log.warning("%s did not end in %.0f s: its messages are given back", service.name, self.patience)
+            if not await service.ends_within(self.patience, unless=hurry):
+                why = "is stopped at once" if hurry.is_set() else f"did not end in {self.patience:.0f} s"
+                _log.warning("%s %s: its messages are given back", service.name, why)
         finally:
             await service.cancel()
             try:
@@ -212,18 +232,30 @@ class Supervisor:
             for key, (pump, service) in crew.running.items()
         }
 
-    async def drain(self, boxes: Iterable[Any]) -> int:
-        """Handle all that is ready now, without starting anything; answers how many."""
+    async def drain(self, boxes: Iterable[Any], *, raise_errors: bool = False) -> int:
+        """Handle all that is ready now, without starting anything; returns how many messages were claimed."""
+        self._check_open()
         total = 0
+        errors: dict[int, BaseException] = {}
         while True:
-            counts = [
-                await Pump(self._store, box.box, box.handlers, topics=box.claimed_topics).drain()
-                for box in boxes
-                if len(box.handlers)
-            ]
-            total += sum(counts)
-            if not any(counts):
-                return total
+            claimed = 0
+            for box in [box for box in boxes if len(box.handlers)]:
+                pump = Pump(self._store, box.box, box.handlers, topics=box.claimed_topics)
+                claimed += await pump.drain()
+                errors |= pump.errors
+            total += claimed
+            if not claimed:
+                break
+        if raise_errors and errors:
+            raise_all(list(errors.values()))
+        return total
+
+
+def raise_all(errors: list[BaseException]) -> NoReturn:
+    """A single error as it is, so that a test can expect it by its type; several as a group."""
+    if len(errors) == 1:
+        raise errors[0]
+    raise BaseExceptionGroup("handlers failed", errors)  # an ExceptionGroup, where all are Exceptions
 
 
 async def _call(hook: Hook) -> None:
