@@ -17,13 +17,13 @@ from postroom._faces.inbox import Inbox, SyncInbox
 from postroom._faces.options import BoxOptions, make_box
 from postroom._faces.outbox import Outbox, SyncOutbox
 from postroom._kernel.clock import Clock
-from postroom._kernel.decide import describe
 from postroom._kernel.observer import Event, Observer, hears
 from postroom._kernel.policy import Box
 from postroom._kernel.program import Async, Program, Sync, call, verb
 from postroom._kernel.queries import Filter
 from postroom._kernel.retry import StorageRetry
 from postroom._kernel.states import BoxKind
+from postroom._kernel.texts import Redact
 from postroom._runtime.janitor import Cleaned, Cleaning, Janitor
 from postroom._runtime.probes import Probes
 from postroom._runtime.signals import Signals
@@ -54,6 +54,7 @@ class RoomOptions(TypedDict, total=False):
     require_durable: bool
     observers: Sequence[Observer]
     storage_retry: StorageRetry | None
+    redact: Redact | None
     clock: Clock | None
 
 
@@ -75,6 +76,7 @@ class RoomVerbs:
         require_durable: bool = False,
         observers: Sequence[Observer] = (),
         storage_retry: StorageRetry | None = None,
+        redact: Redact | None = None,
         clock: Clock | None = None,
     ) -> None:
         """A room on the database at `url` (POSTROOM_URL by default), or on a store of your own.
@@ -84,7 +86,8 @@ class RoomVerbs:
         `notify=False` leaves workers to polling. `deploy_schema` makes missing tables on first use; otherwise call
         `migrate()` once, when you deploy. `require_durable` refuses a store that may forget what it has accepted; of
         a Redis without it, that is a warning. `storage_retry` says how to meet errors that pass by themselves, such
-        as a busy database. `clock` is for tests.
+        as a busy database. `redact` is called with every error text before it is stored or logged, and returns what
+        may be. `clock` is for tests.
         """
         if store is None:
             store = open_store(
@@ -104,7 +107,7 @@ class RoomVerbs:
             raise FeatureMissing(
                 f"{store.name} keeps nothing when its process ends, and require_durable is set: use a file or a server"
             )
-        self.store = observe(store, (journal.write, *observers), storage_retry or StorageRetry(), self._colour)
+        self.store = observe(store, (journal.write, *observers), storage_retry or StorageRetry(), self._colour, redact)
         self._boxes: dict[str, tuple[Any, Any]] = {}
 
     @property
@@ -240,7 +243,7 @@ class Postroom(RoomVerbs, Async, public="postroom.Postroom"):
             except Exception as error:
                 if isinstance(error, SchemaError) or not self.store.passes(error):
                     raise  # a wrong password, say: to wait would not help
-                _log.warning("%s does not answer yet: %s", self.store.name, describe(error))
+                _log.warning("%s does not answer yet: %s", self.store.name, self.store.errors.of(error))
 
     async def stop(self) -> None:
         """Claim no more, let handlers end, give back the rest. The room can be started again."""

@@ -40,7 +40,7 @@ def test_it_starts_in_json_and_logs_as_little_as_asked(start: Start, tmp_path: P
         orders = room.inbox("orders")
         orders.enqueue("order.paid", SECRET, source="web", message_id="1")
         orders.enqueue("order.placed", SECRET, source="web", message_id="2")
-    worker = start("run", "shop:room", "--json", "--log-level", "error")
+    worker = start("run", "shop:room", "--json", "--log-level", "warning")
     assert json.loads(worker.line()) == {
         "store": "sqlite:shop.db",
         "boxes": [
@@ -51,7 +51,7 @@ def test_it_starts_in_json_and_logs_as_little_as_asked(start: Start, tmp_path: P
     assert worker.line() == "handled 2"
     code, logged = worker.end(signal.SIGTERM)
     assert code == 0
-    assert re.search(" ERROR postroom: .*handler failed on topic=order.paid", logged)
+    assert re.search(" WARNING postroom: .*topic=order.paid .*attempt 1 of 10 failed", logged)
     assert "INFO" not in logged
     assert SECRET not in logged
 

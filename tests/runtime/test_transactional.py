@@ -64,7 +64,7 @@ async def test_effect_and_completion_commit_together(still: Postroom, effects: E
         (ValueError("no"), State.WAITING, 1),
         (Outcome.FAILED, State.WAITING, 1),
         (Outcome.RETRY.after(HOUR), State.WAITING, 0),
-        (Outcome.DEAD, State.DEAD, 0),
+        (Outcome.DEAD, State.DEAD, 1),
         ("garbage", State.WAITING, 1),
     ],
 )
@@ -262,7 +262,7 @@ async def test_a_broken_transaction_counts_as_a_failure(still: Postroom, effects
     message = await box.get("1")
     assert (message.state, message.attempt) == (State.WAITING, 1)
     assert message.last_error == "the handler ended its transaction: leave commit and rollback to the room"
-    [record] = logged.saying("transaction of a handler failed")
+    [record] = logged.saying("attempt 1 of 10 failed: the handler ended its transaction")
     assert "message_id=1" in record.message
 
 

@@ -38,7 +38,8 @@ def test_the_tenth_counted_execution_is_the_last() -> None:
 def test_retry_does_not_count_and_dead_is_final() -> None:
     delay = timedelta(seconds=3)
     assert decide(Outcome.RETRY.after(delay), CLAIM, 9, POLICY) == Settlement.release(CLAIM, delay=delay)
-    assert decide(Outcome.DEAD.because("poison"), CLAIM, 0, POLICY) == Settlement.dead(CLAIM, error="poison")
+    dead = Settlement.dead(CLAIM, error="poison", counts=True)
+    assert decide(Outcome.DEAD.because("poison"), CLAIM, 0, POLICY) == dead
 
 
 def test_a_result_may_say_its_own_delay_and_reason() -> None:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from postroom._kernel.clock import Clock
 from postroom._kernel.observer import Observer
 from postroom._kernel.retry import StorageRetry
+from postroom._kernel.texts import Redact
 from postroom._stores.sql.statements import DEFAULT_PREFIX, check_prefix
 from postroom.errors import ArgumentTypeError, ArgumentValueError
 
@@ -67,11 +68,13 @@ def open_store(url: str | None, *, colour: Colour, **given: Any) -> Any:
     )
 
 
-def observe(store: Any, observers: Sequence[Observer], retry: StorageRetry, colour: Colour) -> Any:
+def observe(
+    store: Any, observers: Sequence[Observer], retry: StorageRetry, colour: Colour, redact: Redact | None = None
+) -> Any:
     from postroom._stores.observed import ObservedStore, SyncObservedStore
 
     wrap: Callable[..., Any] = ObservedStore if colour == "async" else SyncObservedStore
-    return wrap(store, observers, retry)
+    return wrap(store, observers, retry, redact)
 
 
 def _given(url: Any) -> str:

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 from uuid import UUID
 
-from postroom._faces import check, codec, duplicates
+from postroom._faces import check, codec, deaths, duplicates
 from postroom._faces.drafts import MISSING, NewMessage, draft_of
 from postroom._faces.handlers import F, Handlers
 from postroom._faces.transaction import NOT_GIVEN, resolve
@@ -162,7 +162,7 @@ class BoxVerbs:
         This verb never gives up: it is the room's own worker that fails a message after `max_attempts`. Where you
         write the loop yourself, look at `message.attempt` and call `fail`.
         """
-        error = check.optional_error("last_error", last_error)
+        error = check.optional_error("last_error", last_error, self._store.errors.redact)
         check.optional_duration("delay", delay)
         return (
             yield from self._settle(
@@ -179,8 +179,13 @@ class BoxVerbs:
         return (yield from self._settle(owner, messages, lambda target: Settlement.release(target, delay=delay), tx))
 
     def _fail(self, owner: UUID, messages: Iterable[Claimed], error: Any, tx: Any) -> Program[list[bool]]:
-        reason = check.error_text("error", error)
-        return (yield from self._settle(owner, messages, lambda target: Settlement.dead(target, error=reason), tx))
+        reason = check.error_text("error", error, self._store.errors.redact)
+        items = _items(messages)
+        dead = yield from self._settle(owner, items, lambda target: Settlement.dead(target, error=reason), tx)
+        for item, is_dead in zip(items, dead, strict=True):
+            if is_dead:
+                deaths.record(self._store.name, self.box, item, "failed", reason)
+        return dead
 
     def _settle(
         self, owner: UUID, messages: Iterable[Claimed], settle: Callable[[Target], Settlement], tx: Any

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 from uuid import UUID
@@ -147,13 +147,15 @@ def flag(name: str, value: Any) -> bool:
     return value
 
 
-def error_text(name: str, value: Any) -> str:
-    """An error is stored bounded and cleaned; it may be empty."""
+def error_text(name: str, value: Any, redact: Callable[[str], str] | None = None) -> str:
+    """An error is stored redacted, cleaned and bounded, in this order; it may be empty."""
     if not isinstance(value, str):
         raise _wrong_type(name, value, "a str")
+    if redact is not None:
+        value = redact(value)
     clean = value.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
     return clean if len(clean) <= MAX_ERROR else clean[: MAX_ERROR - 1] + "…"
 
 
-def optional_error(name: str, value: Any) -> str | None:
-    return None if value is None else error_text(name, value) or None
+def optional_error(name: str, value: Any, redact: Callable[[str], str] | None = None) -> str | None:
+    return None if value is None else error_text(name, value, redact) or None

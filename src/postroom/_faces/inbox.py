@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
-from postroom._faces import check
+from postroom._faces import check, deaths
 from postroom._faces.box import BoxVerbs, Claimed, Working
 from postroom._faces.transaction import NOT_GIVEN, resolve
 from postroom._kernel.message import Draft, Key
@@ -60,7 +60,11 @@ class InboxVerbs(BoxVerbs):
         self, message_id: str, source: str, *, error: str | None = None, tx: Any = NOT_GIVEN
     ) -> Program[bool]:
         """Dead, without a claim; what is done stays done. Ends any lease on it."""
-        return (yield from self._mark(message_id, source, "dead", check.optional_error("error", error), tx))
+        reason = check.optional_error("error", error, self._store.errors.redact)
+        is_dead = yield from self._mark(message_id, source, "dead", reason, tx)
+        if is_dead:
+            deaths.record(self._store.name, self.box, Key(source, message_id), "marked as dead", reason)
+        return is_dead
 
     def _mark(self, message_id: str, source: str, mark: Mark, error: str | None, tx: Any) -> Program[bool]:
         key = _key(message_id, source)

@@ -49,7 +49,7 @@ def decide(answer: Outcome | BaseException | None, claim: Claim, attempt: int, p
         return Settlement.release(claim, delay=outcome.delay)
     error = outcome.reason or outcome.result
     if outcome.result == "dead" or attempt + 1 >= policy.max_attempts:
-        return Settlement.dead(claim, error=error, counts=outcome.result == "failed")
+        return Settlement.dead(claim, error=error, counts=True)
     return Settlement.retry(claim, delay=outcome.delay or policy.backoff.delay(attempt + 1), error=error)
 
 
@@ -63,5 +63,8 @@ def _as_outcome(answer: Outcome | BaseException | None) -> Outcome:
 
 def describe(error: BaseException) -> str:
     """An exception as one line for `last_error`: its type and message, without a traceback."""
-    text = str(error)
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 - it is the user's class
+        text = ""
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

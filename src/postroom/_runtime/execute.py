@@ -20,6 +20,7 @@ from postroom._kernel.message import Message
 from postroom._kernel.policy import Box
 from postroom._runtime.fault import Fault
 from postroom._runtime.plan import Piece
+from postroom._runtime.report import name
 from postroom.errors import ArgumentTypeError, ArgumentValueError, Undecodable
 
 _log = logging.getLogger("postroom")
@@ -70,9 +71,9 @@ class Executor:
         """The same for one message and its handler: most of what is handled comes this way, so it is short."""
         started = time.perf_counter()
         if type(message.payload) is Undecodable:
-            outcome = self._undecodable(message, message.payload)
+            outcome = self._undecodable(message.payload)
         else:
-            outcome = self.outcome_of(message, *await self._answer(handler, message, (message,), ()))
+            outcome = self.outcome_of((await self._answer(handler, message, (message,), ()))[0])
         self._tell("handle", [message], [outcome], time.perf_counter() - started)
         return outcome
 
@@ -85,20 +86,10 @@ class Executor:
             return None
         return handler.function
 
-    def outcome_of(self, message: Message[Any], answer: Any, raised: bool = False) -> Outcome:
-        outcome = _outcome(answer)
-        if outcome.result != "success" and not raised:
-            self._journal(message, outcome)
-        return outcome
+    def outcome_of(self, answer: Any) -> Outcome:
+        return _outcome(answer)
 
-    def _journal(self, message: Message[Any], outcome: Outcome) -> None:
-        """What is not success is never silent: at the end its reason may be all that is left of it."""
-        level = logging.INFO if outcome.result == "retry" else logging.WARNING
-        reason = check.error_text("reason", outcome.reason or "no reason given")
-        _log.log(level, "%s %s: %s (%s)", self._where, name(message), outcome.result, reason)
-
-    def _undecodable(self, message: Message[Any], error: Undecodable) -> Outcome:
-        _log.error("%s %s: %s", self._where, name(message), error)
+    def _undecodable(self, error: Undecodable) -> Outcome:
         return Fault(self._box.work.on_undecodable, None, describe(error), error, ran=False)
 
     async def _handled(self, piece: Piece, handler: Handler, extra: Sequence[Any]) -> list[Outcome] | Fault:
@@ -114,32 +105,28 @@ class Executor:
                 return fault
             else:
                 answers = [_outcome(answer)] if handler.batch is None else _outcomes(answer, messages)
-                for message, outcome in zip(messages, answers, strict=True):
-                    if outcome.result != "success" and not raised:
-                        self._journal(message, outcome)
         if len(answers) == len(piece.messages):
             return answers
         decoded = iter(answers)
         return [
-            self._undecodable(message, message.payload) if type(message.payload) is Undecodable else next(decoded)
+            self._undecodable(message.payload) if type(message.payload) is Undecodable else next(decoded)
             for message in piece.messages
         ]
 
     def _unhandled(self, piece: Piece) -> list[Outcome]:
         work = self._box.work
-        for message in piece.messages:
-            _log.warning("%s %s: no handler for its topic; %s", self._where, name(message), work.on_unhandled)
+        reason = "no handler for this topic"
         outcome = {
-            "abandon": Outcome.FAILED,
-            "release": Outcome.RETRY.after(work.idle[1]),
-            "dead": Outcome.DEAD,
+            "abandon": Fault("failed", None, reason, ran=False),
+            "release": Fault("retry", work.idle[1], reason, ran=False),
+            "dead": Fault("dead", None, reason, ran=False),
         }[work.on_unhandled]
-        return [outcome.because("no handler for this topic")] * len(piece.messages)
+        return [outcome] * len(piece.messages)
 
     async def _answer(
         self, handler: Handler, given: Any, messages: Sequence[Message[Any]], extra: Sequence[Any]
     ) -> tuple[Any, bool]:
-        """What the handler says to what it is given; an outcome where it raised, which is then in the log already."""
+        """What the handler returns; if it raised, a fault and True."""
         if _log.isEnabledFor(logging.INFO):
             for message in messages:
                 _log.info("%s handling %s attempt=%d", self._where, name(message), message.attempt + 1)
@@ -153,19 +140,18 @@ class Executor:
                 answer = await self._invoke_in_time(handler.function, (given, *extra), longest)
             await self.end_cancellation()
         except BaseException as error:  # noqa: BLE001 - `failed` raises what is not the handler's fault
-            return await self.failed(error, messages), True
+            return await self.failed(error), True
         return answer, False
 
-    async def failed(self, error: BaseException, messages: Sequence[Message[Any]]) -> Fault:
+    async def failed(self, error: BaseException) -> Fault:
         """The outcome of a handler that raised. Raises what is not its fault: a shutdown, an interrupt."""
         if self.is_ending:  # first: an interrupt that is raised now would end the loop before messages are given back
             raise asyncio.CancelledError from error
         interrupt = _interrupt_behind(error)
         if interrupt is not None:
             raise interrupt
-        _log.error("%s handler failed on %s", self._where, ", ".join(map(name, messages)), exc_info=error)
         await self.end_cancellation()
-        return Fault("failed", None, _reason(error), error)
+        return Fault("failed", None, describe(error), error)
 
     async def end_cancellation(self) -> None:
         """A handler has cancelled the task in which it runs: its outcome counts, and no other message pays for it."""
@@ -229,20 +215,13 @@ def _interrupt_behind(error: BaseException) -> BaseException | None:
     return None
 
 
-def _reason(error: BaseException) -> str:
-    try:
-        return describe(error)
-    except Exception:  # noqa: BLE001 - an exception's own text may fail too
-        return type(error).__name__
-
-
 def _outcome(answer: Any) -> Outcome:
     if answer is None:
         return Outcome.SUCCESS
     if isinstance(answer, Outcome):
         return _checked(answer)
     if isinstance(answer, Exception):
-        return Outcome.FAILED.because(_reason(answer))
+        return Outcome.FAILED.because(describe(answer))
     return Outcome.FAILED.because(f"the handler returned a {type(answer).__name__}; return None or an Outcome")
 
 
@@ -267,8 +246,3 @@ def _outcomes(answer: Any, messages: list[Message[Any]]) -> list[Outcome]:
         given = [_outcome(item) for item in answer[: len(messages)]]
         return given + [MISSING_RESULT] * (len(messages) - len(given))
     return [_outcome(answer)] * len(messages)
-
-
-def name(message: Message[Any]) -> str:
-    """How a message is named in logs."""
-    return f"topic={message.topic} source={message.source} message_id={message.message_id}"

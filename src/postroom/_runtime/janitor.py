@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from postroom._kernel.local import PerLoop
 from postroom._kernel.states import State
+from postroom._kernel.texts import ErrorTexts
 from postroom._runtime.service import Service
 
 SHARE = 100
@@ -48,19 +49,19 @@ class Janitor:
         self._cleaning = cleaning
         self._services: PerLoop[dict[str, Service]] = PerLoop(dict)
 
-    def start(self, boxes: Iterable[Any], store_name: str, is_overdue: Callable[[str], bool]) -> None:
+    def start(self, boxes: Iterable[Any], store: Any, is_overdue: Callable[[str], bool]) -> None:
         """`is_overdue`: whether a worker of the box with this key has something in hand whose lease may have passed."""
         if not self._cleaning.automatic:
             return
         for box in boxes:
-            where = f"store={store_name} box={box.box.key}"
-            self._add(f"{where} reap", partial(self._reap, box, is_overdue), self._cleaning.reap_interval)
+            where, errors = f"store={store.name} box={box.box.key}", store.errors
+            self._add(f"{where} reap", partial(self._reap, box, is_overdue), self._cleaning.reap_interval, errors)
             for state in _purged_states(box):
-                self._add(f"{where} purge {state}", partial(self._purge, box, state), self._cleaning.interval)
+                self._add(f"{where} purge {state}", partial(self._purge, box, state), self._cleaning.interval, errors)
         for service in self._services.get().values():
             service.start()
 
-    def _add(self, name: str, duty: Callable[[], Awaitable[Any]], interval: timedelta) -> None:
+    def _add(self, name: str, duty: Callable[[], Awaitable[Any]], interval: timedelta, errors: ErrorTexts) -> None:
         async def forever() -> None:
             took = 0.0
             while True:
@@ -70,7 +71,7 @@ class Janitor:
                 took = time.monotonic() - began
 
         delay = self._cleaning.restart_delay.total_seconds()
-        self._services.get().setdefault(name, Service(name, forever, restart_delay=delay))
+        self._services.get().setdefault(name, Service(name, forever, restart_delay=delay, errors=errors))
 
     async def _reap(self, box: Any, is_overdue: Callable[[str], bool]) -> None:
         """Not while that would undo the late success of a handler here. Claims free what others have lost."""

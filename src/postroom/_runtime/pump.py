@@ -16,17 +16,19 @@ from uuid import UUID
 from postroom._faces.check import error_text
 from postroom._faces.handlers import Handler, Handlers
 from postroom._faces.transaction import handling
-from postroom._kernel.decide import Outcome, decide, describe
+from postroom._kernel.decide import Outcome, decide
 from postroom._kernel.ids import OwnerToken
 from postroom._kernel.message import Claim, Lease, Message
 from postroom._kernel.observer import Event
 from postroom._kernel.policy import Box, is_suspect
 from postroom._kernel.queries import Ask
 from postroom._kernel.settlement import Settlement
-from postroom._runtime.execute import Executor, name
+from postroom._kernel.texts import escape
+from postroom._runtime.execute import Executor
 from postroom._runtime.fault import Fault
 from postroom._runtime.pace import Begun, Pace, Rest
 from postroom._runtime.plan import Backlog, Line, Piece, plan
+from postroom._runtime.report import Report, name
 from postroom.errors import TransactionAborted, TransactionRefused, Undecodable
 
 _log = logging.getLogger("postroom")
@@ -39,6 +41,7 @@ STUBBORN = 5.0
 """Seconds that a cancelled handler may take to end."""
 REFUSALS = 3
 """Times that a store may refuse outcomes together before they go one by one."""
+ROLLED_BACK = Outcome.RETRY.because("rolled back, since another message of its batch did not succeed")
 UNSTORABLE = "the outcome of its handler could not be stored"
 
 
@@ -51,7 +54,8 @@ class Pump:
         self._store = store
         self._handlers = handlers
         self._topics = topics
-        self._where = f"store={store.name} box={box.key}"
+        self._where = escape(f"store={store.name} box={box.key}")
+        self._report = Report(box, self._where, store.errors)
         self._executor = Executor(box, self._where, self._tell, store.is_heard)
         self._most = 2 * box.work.batch_size
         self._enough = max(box.work.batch_size // 2, 1)
@@ -328,12 +332,13 @@ class Pump:
             return  # the other turn has told it
         self.last_error = type(error).__name__
         passes = self._store.passes(error)  # an outage needs no traceback; a fault of ours, or of a plan, does
-        _log.error(
+        self._store.errors.log(
+            logging.ERROR,
             "%s the store failed (%s); trying again in %.1f s",
             self._where,
-            describe(error),
+            self._store.errors.of(error),
             self._rest.seconds,
-            exc_info=None if passes else error,
+            error=None if passes else error,
         )
         self._rest.begin(_now())
 
@@ -469,7 +474,7 @@ class Pump:
             if handler is not None and one_by_one:
                 return await self._do_each(handler, piece.messages, ordered=piece.ordered)
             well = await self._do_together(piece)
-            return await self._do_one_at_a_time(piece) if well is None else well
+            return await self._do_one_at_a_time(piece, well) if isinstance(well, Fault) else well
         finally:
             self._busy[handler] -= 1
             self._handling.difference_update(ids)
@@ -503,13 +508,13 @@ class Pump:
                     if task.cancelling():
                         await executor.end_cancellation()
                 except BaseException as error:  # noqa: BLE001 - `failed` raises what is not the handler's fault
-                    outcome = await executor.failed(error, (message,))
+                    outcome = await executor.failed(error)
                 else:
                     if answer is not None:
-                        outcome = executor.outcome_of(message, answer)
+                        outcome = executor.outcome_of(answer)
             well = False
             if lease.lost:
-                self._drop([message])
+                self._drop([message], outcome)
             elif outcome.result == "success":
                 well = True
                 self._outcomes.append(done(lease.claim))
@@ -524,15 +529,17 @@ class Pump:
                 began = loop.time()
         return ended is None
 
-    async def _do_together(self, piece: Piece) -> bool | None:
-        """None: the handler raised on a batch. Nothing is settled; each message must be handled alone."""
+    async def _do_together(self, piece: Piece) -> bool | Fault:
+        """Returns whether every message succeeded; or a fault, if the handler raised on a batch. Then nothing is
+        settled, and each message must be handled alone."""
         if piece.handler is not None and piece.handler.transactional:
             return await self._do_in_transaction(piece)
         outcomes = await self._executor.run(piece)
-        return None if isinstance(outcomes, Fault) else self._settle(piece, outcomes)
+        return outcomes if isinstance(outcomes, Fault) else self._settle(piece, outcomes)
 
-    async def _do_one_at_a_time(self, piece: Piece) -> bool:
+    async def _do_one_at_a_time(self, piece: Piece, fault: Fault) -> bool:
         """After a batch that raised: one bad message must not use up the attempts of the others (decision 0011)."""
+        self._report.batch(piece.handler, piece.messages, fault)
         well = True
         for index, message in enumerate(piece.messages):
             if self._stopping or (piece.ordered and not well):
@@ -542,7 +549,7 @@ class Pump:
                 self._drop([message])
                 well = False
                 continue
-            well = bool(await self._do_together(piece._replace(messages=[message]))) and well
+            well = (await self._do_together(piece._replace(messages=[message]))) is True and well
             await asyncio.sleep(0)  # handlers that never wait must not block the event loop
         return well
 
@@ -551,7 +558,7 @@ class Pump:
         for index, (message, outcome) in enumerate(zip(piece.messages, outcomes, strict=True)):
             lease: Lease = message.lease  # type: ignore[assignment]
             if lease.lost:
-                self._drop([message])
+                self._drop([message], outcome)
                 well = False
                 continue
             if piece.ordered and not well:
@@ -567,11 +574,14 @@ class Pump:
 
     def _settlement(self, message: Message[Any], outcome: Outcome) -> Settlement:
         settlement = decide(outcome, _proof(message), message.attempt, self.box.delivery)
-        if self._draining and isinstance(outcome, Fault) and outcome.error is not None:
+        if self._draining and isinstance(outcome, Fault) and outcome.error is not None and outcome.result != "retry":
             self.errors[message.id] = outcome.error
-        if settlement.error is None:
-            return settlement
-        return settlement._replace(error=error_text("error", settlement.error))
+        if settlement.error is not None:
+            settlement = settlement._replace(error=error_text("error", settlement.error, self._store.errors.redact))
+        if outcome.result == "dead" and isinstance(outcome, Fault) and not outcome.ran:
+            settlement = settlement._replace(counts=False)
+        self._report.settled(message, self._handlers.get(message.topic), outcome, settlement)
+        return settlement
 
     def _hand_in(self, settlement: Settlement) -> None:
         self._outcomes.append(settlement)
@@ -583,8 +593,8 @@ class Pump:
         for message in messages:
             self._hand_in(Settlement.release(_proof(message)))
 
-    async def _do_in_transaction(self, piece: Piece) -> bool | None:
-        """The handler's writes and the completion commit together, or not at all. None as in `_do_together`."""
+    async def _do_in_transaction(self, piece: Piece) -> bool | Fault:
+        """The handler's writes and the completion commit together, or not at all. Returns what `_do_together` does."""
         outcomes: list[Outcome] | Fault = []
         kept: list[bool] = []
         begun = False
@@ -600,15 +610,15 @@ class Pump:
                 if not all(kept):
                     raise _RollBack  # noqa: TRY301
         except _RollBack:
-            return None if isinstance(outcomes, Fault) else self._undo(piece, outcomes, kept)
+            return outcomes if isinstance(outcomes, Fault) else self._undo(piece, outcomes, kept)
         except Exception as error:  # noqa: BLE001 - the transaction's trouble counts as the handler's
-            names = ", ".join(map(name, piece.messages))
-            _log.exception("%s the transaction of a handler failed on %s", self._where, names)
+            fault = Fault("failed", None, _why(error), error)
             if begun and len(piece.messages) > 1:
-                return None
-            # One that could not even begin was not the message's fault.
-            outcome = Fault("failed", None, _why(error), error) if begun else Outcome.RETRY.after(self.box.work.idle[0])
-            return self._settle(piece, [outcome] * len(piece.messages))
+                return fault
+            if not begun:  # one that could not even begin was not the message's fault
+                reason = f"its transaction could not begin: {type(error).__name__}"
+                fault = Fault("retry", self.box.work.idle[0], reason, error, ran=False)
+            return self._settle(piece, [fault] * len(piece.messages))
         for message in piece.messages:
             self._forget(_proof(message), kept=True)
         return True
@@ -621,14 +631,14 @@ class Pump:
             return False
         first = next(index for index, outcome in enumerate(outcomes) if outcome.result != "success")
         self._give_back(piece.messages[:first])
-        undone = [Outcome.RETRY if outcome.result == "success" else outcome for outcome in outcomes[first:]]
+        undone = [ROLLED_BACK if outcome.result == "success" else outcome for outcome in outcomes[first:]]
         return self._settle(piece._replace(messages=piece.messages[first:]), undone)
 
-    def _drop(self, messages: Iterable[Message[Any]]) -> None:
+    def _drop(self, messages: Iterable[Message[Any]], outcome: Outcome | None = None) -> None:
         """The lease was lost: whatever came of these is another worker's now."""
         dropped = list(messages)
         for message in dropped:
-            _log.warning("%s lease lost, outcome dropped: %s", self._where, name(message))
+            self._report.lost(message, outcome)
             self._forget(_proof(message), kept=False)
         self._tell("lost", dropped, None, 0.0)
         self._turn_is_due.set()
@@ -646,8 +656,8 @@ class Pump:
             if self._in_hand:
                 try:
                     await self._renew()
-                except Exception:  # noqa: BLE001 - the next round may succeed; otherwise the leases end
-                    _log.warning("%s leases could not be renewed", self._where, exc_info=True)
+                except Exception as error:  # noqa: BLE001 - the next round may succeed; otherwise the leases end
+                    self._store.errors.log(logging.WARNING, "%s leases could not be renewed", self._where, error=error)
 
     async def _renew(self) -> None:
         held = list(self._in_hand.values())

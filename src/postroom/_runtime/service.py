@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from postroom._kernel.decide import describe
+from postroom._kernel.texts import ErrorTexts
 
 _log = logging.getLogger("postroom")
 
@@ -20,12 +20,14 @@ class Service:
         duty: Callable[[], Awaitable[None]],
         *,
         restart_delay: float = 30.0,
+        errors: ErrorTexts,
         passes: Callable[[Exception], bool] = lambda _error: False,
     ) -> None:
         """`passes`: whether an error is one that passes by itself, and needs no traceback."""
         self.name = name
         self._duty = duty
         self._restart_delay = restart_delay
+        self._errors = errors
         self._passes = passes
         self._task: asyncio.Task[None] | None = None
 
@@ -42,10 +44,12 @@ class Service:
             try:
                 await self._duty()
             except Exception as error:  # noqa: BLE001 - a duty that fails is tried again
+                delay = self._restart_delay
                 if self._passes(error):
-                    _log.warning("%s: %s; it starts again in %.1f s", self.name, describe(error), self._restart_delay)
+                    _log.warning("%s: %s; it starts again in %.1f s", self.name, self._errors.of(error), delay)
                 else:
-                    _log.exception("%s failed; it starts again in %.1f s", self.name, self._restart_delay)
+                    message = "%s failed; it starts again in %.1f s"
+                    self._errors.log(logging.ERROR, message, self.name, delay, error=error)
                 await asyncio.sleep(self._restart_delay)
             else:
                 return

@@ -79,7 +79,8 @@ class Supervisor:
 
     def _make_crew(self) -> _Crew:
         name = f"store={self._store.name} listener"
-        return _Crew(Service(name, self._listen, restart_delay=DEAF_SECONDS, passes=self._store.passes))
+        errors, passes = self._store.errors, self._store.passes
+        return _Crew(Service(name, self._listen, restart_delay=DEAF_SECONDS, errors=errors, passes=passes))
 
     @property
     def is_running(self) -> bool:
@@ -117,7 +118,7 @@ class Supervisor:
             if working and self._store.features.notify:
                 crew.listener.start()
             if working or self.cleans_alone:
-                self._janitor.start(boxes, self._store.name, self._is_overdue)
+                self._janitor.start(boxes, self._store, self._is_overdue)
             crew.is_started = True
 
     async def _start_hooks(self, check: Callable[[], Awaitable[None]]) -> None:
@@ -135,7 +136,8 @@ class Supervisor:
         if box.box.key in crew.running:
             return
         pump = Pump(self._store, box.box, box.handlers, topics=box.claimed_topics)
-        service = Service(f"store={self._store.name} box={box.box.key} pump", pump.run, restart_delay=1.0)
+        name = f"store={self._store.name} box={box.box.key} pump"
+        service = Service(name, pump.run, restart_delay=1.0, errors=self._store.errors)
         crew.running[box.box.key] = _Running(pump, service)
         service.start()
 
@@ -185,8 +187,9 @@ class Supervisor:
             await service.cancel()
             try:
                 await pump.release_all()
-            except Exception:  # noqa: BLE001 - their leases end by themselves
-                _log.exception("%s could not give its messages back", service.name)
+            except Exception as error:  # noqa: BLE001 - their leases end by themselves
+                message = "%s could not give its messages back"
+                self._store.errors.log(logging.ERROR, message, service.name, error=error)
 
     async def _stop_hooks(self, begun: int) -> None:
         # A hook on stop belongs to what was begun: it runs even where its counterpart on start failed.
@@ -194,8 +197,9 @@ class Supervisor:
         for hook in reversed(hooks):
             try:
                 await _call(hook)
-            except Exception:  # noqa: BLE001 - the others must run too
-                _log.exception("store=%s a hook failed on stop", self._store.name)
+            except Exception as error:  # noqa: BLE001 - the others must run too
+                message = "store=%s a hook failed on stop"
+                self._store.errors.log(logging.ERROR, message, self._store.name, error=error)
 
     def wake(self, event: Event) -> None:
         """An observer: what this process puts, its pumps need not wait for."""

@@ -1,4 +1,7 @@
-"""Events as log records. Names and ids are logged; payloads, headers and errors' contents are not."""
+"""Events as log records. Names and ids are logged; payloads, headers and errors' contents are not.
+
+Deaths are logged where more is known of them: by the worker, and by the verbs `fail` and `mark_dead`.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import logging
 from collections.abc import Callable
 
 from postroom._kernel.observer import Event, hears
-from postroom._kernel.states import State
+from postroom._kernel.texts import escape, name
 from postroom.spi import Draft, Receipt, ReceiptStatus
 
 _log = logging.getLogger("postroom")
@@ -31,49 +34,41 @@ def _put(event: Event) -> None:
 
 
 def _which(event: Event, draft: Draft, receipt: Receipt) -> str:
-    correlation = f" correlation_id={draft.correlation_id}" if draft.correlation_id else ""
-    return (
-        f"store={event.store} box={event.box.key} topic={draft.topic} source={draft.source} "
-        f"message_id={draft.message_id}{correlation} state={receipt.state}"
-    )
+    correlation = f" correlation_id={escape(draft.correlation_id)}" if draft.correlation_id else ""
+    which = name(draft.topic, draft.source, draft.message_id)
+    return f"{_where(event)} {which}{correlation} state={receipt.state}"
+
+
+def _where(event: Event) -> str:
+    return escape(f"store={event.store} box={event.box.key}")
 
 
 def _record(event: Event) -> None:
+    debugging = _log.isEnabledFor(logging.DEBUG)
     for draft, sighting in zip(event.given, event.result, strict=True):
-        where = f"store={event.store} box={event.box.key} source={draft.source} message_id={draft.message_id}"
+        if not (sighting.conflict or debugging):
+            continue
+        where = f"{_where(event)} source={escape(draft.source)} message_id={escape(draft.message_id)}"
         if sighting.conflict:
             _log.warning("content differs from what this key had before: %s", where)
         _log.debug("checked %s: %s", where, "new" if sighting.is_new else sighting.state)
 
 
 def _claim(event: Event) -> None:
-    _log.debug("claimed %d store=%s box=%s", len(event.result), event.store, event.box.key)
+    if _log.isEnabledFor(logging.DEBUG):
+        _log.debug("claimed %d %s", len(event.result), _where(event))
 
 
 def _reap(event: Event) -> None:
     if any(event.result):
-        _log.info(
-            "reaped %d leases, %d messages expired store=%s box=%s",
-            event.result.freed,
-            event.result.expired,
-            event.store,
-            event.box.key,
-        )
+        freed, expired = event.result
+        _log.info("reaped %d leases, %d messages expired %s", freed, expired, _where(event))
 
 
 def _settle(event: Event) -> None:
     lost = event.result.count(False)
     if lost:
-        _log.warning("%d outcomes came after their lease was lost store=%s box=%s", lost, event.store, event.box.key)
-    for index, settlement in enumerate(event.given):
-        if settlement.verdict == "dead" and event.result[index]:
-            which = getattr(settlement.target, "id", None) or settlement.target.message_id
-            why = settlement.error or "no reason given"
-            _log.error("message %s is %s (%s) store=%s box=%s", which, _fate(event), why, event.store, event.box.key)
-
-
-def _fate(event: Event) -> str:
-    return "discarded" if event.box.keeping.dead_letter == "discard" else State.DEAD.value
+        _log.warning("%d outcomes came after their lease was lost %s", lost, _where(event))
 
 
 _DESCRIBERS: dict[str, Callable[[Event], None]] = {

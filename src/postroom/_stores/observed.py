@@ -15,6 +15,7 @@ from typing import Any
 from postroom._kernel.observer import Event, Observer, is_heard
 from postroom._kernel.program import Async, Call, Program, Sync, call, verb
 from postroom._kernel.retry import StorageRetry
+from postroom._kernel.texts import ErrorTexts, Redact
 from postroom.spi import (
     Ask,
     Box,
@@ -46,8 +47,16 @@ class ObservedVerbs:
     _sleep: Callable[[float], Any]
     """Waits, in the object's colour."""
 
-    def __init__(self, store: Any, observers: Sequence[Observer], retry: StorageRetry = StorageRetry.NONE) -> None:
+    def __init__(
+        self,
+        store: Any,
+        observers: Sequence[Observer],
+        retry: StorageRetry = StorageRetry.NONE,
+        redact: Redact | None = None,
+    ) -> None:
         self.store = store
+        self.errors = ErrorTexts(redact)
+        """What is stored or logged of an error."""
         self._retry = retry
         self.name = store.name
         self.features = store.features
@@ -98,8 +107,8 @@ class ObservedVerbs:
         for observer in self._who_hears(event.verb):
             try:
                 observer(event)
-            except Exception:  # noqa: BLE001 - an observer must not break what it watches
-                _log.exception("an observer failed on %s", event.verb)
+            except Exception as error:  # noqa: BLE001 - an observer must not break what it watches
+                self.errors.log(logging.ERROR, "an observer failed on %s", event.verb, error=error)
 
     @verb
     def put(self, box: Box, drafts: Sequence[Draft], *, tx: Any = None) -> Program[list[Receipt]]:

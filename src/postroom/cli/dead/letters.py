@@ -44,9 +44,19 @@ def _about(letter: Message[Any]) -> str:
 
 
 def _death(letter: Message[Any]) -> str:
-    times = "once" if letter.attempt == 1 else f"{letter.attempt} times"
     error = clean(shorten(letter.last_error or "no reason given")).replace("\n", " ")
-    return f"died {letter.completed_at:%Y-%m-%d %H:%M:%S} UTC, tried {times}: {error}"
+    return f"died {letter.completed_at:%Y-%m-%d %H:%M:%S} UTC, {_tries(letter)}: {error}"
+
+
+def _tries(letter: Message[Any]) -> str:
+    """A letter without a counted attempt may have been claimed: its handler never ended, or it was failed by a verb."""
+    if letter.attempt:
+        return f"tried {_times(letter.attempt)}"
+    return f"claimed {_times(letter.deliveries)}" if letter.deliveries else "not tried"
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def shorten(text: str, most: int = 120) -> str:

@@ -1,0 +1,138 @@
+"""Texts from outside, as they may be logged: names and ids escaped, error texts redacted too."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from postroom._kernel.decide import describe
+from postroom._kernel.policy import Box
+from postroom.errors import ArgumentTypeError
+
+_log = logging.getLogger("postroom")
+
+Redact = Callable[[str], str]
+"""Returns an error text without what must not be stored or logged."""
+
+NO_REASON = "no reason given"
+LEFT_OUT = "(left out: the redact function failed)"
+_CAUSE = "\nThe above exception was the direct cause of the following exception:\n\n"
+_CONTEXT = "\nDuring handling of the above exception, another exception occurred:\n\n"
+
+
+def escape(text: str) -> str:
+    r"""A text in which control characters are written as `\n`, `\x1b` and so on: it cannot forge a line of a log."""
+    if text.isprintable():
+        return text
+    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
+
+
+def name(topic: str, source: str, message_id: str) -> str:
+    """How a message is named in logs."""
+    return f"topic={escape(topic)} source={escape(source)} message_id={escape(message_id)}"
+
+
+def fate(box: Box) -> str:
+    """What a record says of a message that died."""
+    return "discarded" if box.keeping.dead_letter == "discard" else "dead letter"
+
+
+class ErrorTexts:
+    """Error texts as they may leave the process. One object per room, which has its redact function."""
+
+    def __init__(self, redact: Any = None) -> None:
+        """`redact` is a `Redact` or None; it is checked here."""
+        if redact is not None and (not callable(redact) or inspect.iscoroutinefunction(redact)):
+            raise ArgumentTypeError("redact must be a plain function from an error text to a text that may be stored")
+        self._redact: Redact | None = redact
+
+    def redact(self, text: str) -> str:
+        """To store. A redact function that fails must not let the text through."""
+        if self._redact is None:
+            return text
+        try:
+            redacted: Any = self._redact(text)
+        except Exception as error:  # noqa: BLE001 - it is the user's function
+            _log.error("the redact function raised %s; an error text was left out", type(error).__name__)
+            return LEFT_OUT
+        if not isinstance(redacted, str):
+            _log.error("the redact function returned a %s; an error text was left out", type(redacted).__name__)
+            return LEFT_OUT
+        return redacted
+
+    def for_log(self, text: str) -> str:
+        return escape(self.redact(text))
+
+    def of(self, error: BaseException) -> str:
+        """An error in one line of a log: its type and its text."""
+        return self.for_log(describe(error))
+
+    def log(self, level: int, message: str, *args: object, error: BaseException | None) -> None:
+        """Write a record with the traceback of an error. If redaction or escaping changes a text in it, the record has
+        a traceback with the changed text (`exc_text`), and not the exception itself (`exc_info`)."""
+        if not _log.isEnabledFor(level):
+            return
+        if error is None or all(self.for_log(text) == text for each in _chain(error) for text in _texts(each)):
+            _log.log(level, message, *args, exc_info=error, stacklevel=2)
+            return
+        file, line, function, _ = _log.findCaller(stacklevel=2)
+        record = _log.makeRecord(_log.name, level, file, line, message, args, None, function)
+        record.exc_text = "".join(self._traceback(error, set())).rstrip("\n")
+        _log.handle(record)
+
+    def _traceback(self, error: BaseException, seen: set[int]) -> Iterator[str]:
+        """As Python prints it, with our texts."""
+        seen.add(id(error))
+        before, link = _before(error)
+        if before is not None and id(before) not in seen:
+            yield from self._traceback(before, seen)
+            yield link
+        if error.__traceback__ is not None:
+            yield "Traceback (most recent call last):\n"
+            yield from traceback.format_tb(error.__traceback__)
+        text, *notes = map(self.for_log, _texts(error))
+        yield f"{_type_name(error)}: {text}\n" if text else f"{_type_name(error)}\n"
+        yield from (f"{note}\n" for note in notes)
+        if isinstance(error, BaseExceptionGroup):
+            for number, each in enumerate(error.exceptions, 1):
+                if id(each) not in seen:
+                    yield f"---- exception {number} of the group ----\n"
+                    yield from self._traceback(each, seen)
+
+
+def _texts(error: BaseException) -> list[str]:
+    """Its own text, then its notes. Any of them may fail: they are the user's code."""
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001
+        text = "(its text could not be made)"
+    return [text, *(str(note) for note in getattr(error, "__notes__", ()))]
+
+
+def _before(error: BaseException) -> tuple[BaseException | None, str]:
+    if error.__cause__ is not None:
+        return error.__cause__, _CAUSE
+    return (None, "") if error.__suppress_context__ else (error.__context__, _CONTEXT)
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    """The error, and all that its traceback shows."""
+    found: dict[int, BaseException] = {}
+    waiting = [error]
+    while waiting:
+        each = waiting.pop()
+        if id(each) in found:
+            continue
+        found[id(each)] = each
+        before, _ = _before(each)
+        waiting += [before] if before is not None else []
+        waiting += each.exceptions if isinstance(each, BaseExceptionGroup) else ()
+    return list(found.values())
+
+
+def _type_name(error: BaseException) -> str:
+    kind = type(error)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

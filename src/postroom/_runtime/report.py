@@ -1,0 +1,97 @@
+"""What the log says about the messages of one box: one record for each event."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from postroom._faces.handlers import Handler
+from postroom._kernel import texts
+from postroom._kernel.decide import Outcome
+from postroom._kernel.message import Message
+from postroom._kernel.policy import Box
+from postroom._kernel.settlement import Settlement
+from postroom._kernel.texts import NO_REASON, ErrorTexts, escape, fate
+from postroom._runtime.fault import Fault
+from postroom.errors import Undecodable
+
+
+def name(message: Message[Any]) -> str:
+    return texts.name(message.topic, message.source, message.message_id)
+
+
+class Report:
+    """Writes the records. Every text from outside is escaped; error texts are redacted."""
+
+    def __init__(self, box: Box, where: str, errors: ErrorTexts) -> None:
+        self._box = box
+        self._where = where
+        self._errors = errors
+
+    def settled(self, message: Message[Any], handler: Handler | None, outcome: Outcome, settlement: Settlement) -> None:
+        """What was decided about a message that was not handled with success. `settlement` has the redacted error."""
+        attempt = f"attempt {message.attempt + 1} of {self._box.delivery.max_attempts}"
+        what = f"{self._where} {name(message)} handler={_handler_name(handler)} {attempt}"
+        error = _to_trace(outcome)
+        if settlement.verdict == "release":
+            level = logging.WARNING if isinstance(outcome, Fault) else logging.INFO
+            reason = self._errors.for_log(outcome.reason or NO_REASON)
+            text = f"is not counted: {reason}; next attempt {_moment(settlement.delay)}"
+        elif settlement.verdict == "retry":
+            level = logging.WARNING
+            text = f"failed: {escape(settlement.error or NO_REASON)}; next attempt {_moment(settlement.delay)}"
+        else:
+            level = logging.ERROR
+            text = f"{_end(outcome)}: {escape(settlement.error or NO_REASON)}; {fate(self._box)}"
+        self._errors.log(level, "%s %s", what, text, error=error)
+
+    def batch(self, handler: Handler | None, messages: Sequence[Message[Any]], fault: Fault) -> None:
+        """A handler raised on a batch."""
+        self._errors.log(
+            logging.WARNING,
+            "%s topic=%s handler=%s failed on a batch of %d: %s; each message is handled alone now",
+            self._where,
+            escape(messages[0].topic),
+            _handler_name(handler),
+            len(messages),
+            self._errors.for_log(fault.reason or NO_REASON),
+            error=fault.error,
+        )
+
+    def lost(self, message: Message[Any], outcome: Outcome | None) -> None:
+        """The lease of a message was lost, so its outcome is not stored."""
+        result = ""
+        if outcome is not None and outcome.result != "success":
+            result = f" ({outcome.result}: {self._errors.for_log(outcome.reason or NO_REASON)})"
+        error = _to_trace(outcome)
+        self._errors.log(
+            logging.WARNING, "%s lease lost, outcome dropped%s: %s", self._where, result, name(message), error=error
+        )
+
+
+def _to_trace(outcome: Outcome | None) -> BaseException | None:
+    """The exception whose traceback is of use: not that of a payload which our own code could not decode."""
+    error = outcome.error if isinstance(outcome, Fault) else None
+    return None if isinstance(error, Undecodable) else error
+
+
+def _end(outcome: Outcome) -> str:
+    if isinstance(outcome, Fault) and not outcome.ran:
+        return "could not run"
+    return "failed" if outcome.result == "failed" else "ended as dead"
+
+
+def _moment(delay: timedelta | None) -> str:
+    """By the clock of this process, which is that of the log."""
+    if not delay:
+        return "at once"
+    return f"at {(datetime.now(UTC) + delay).isoformat(timespec='seconds')}"
+
+
+def _handler_name(handler: Handler | None) -> str:
+    if handler is None:
+        return "none"
+    function = handler.function
+    return escape(str(getattr(function, "__qualname__", None) or type(function).__qualname__))
