@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 import subprocess
 import sys
@@ -21,18 +22,14 @@ from tests.postgres import create_database, with_driver
 PAGE = ROOT / "docs/how-to/use-fastapi.md"
 
 CLIENT = """\
-import asyncio, hmac, os
+import asyncio
+import hmac
+
 import httpx
-from shop import Base, make_room
-from sqlalchemy.ext.asyncio import create_async_engine
 from web import create_app
 
 
 async def main() -> None:
-    engine = create_async_engine(os.environ["DATABASE_URL"])
-    async with engine.begin() as connection:
-        await connection.run_sync(Base.metadata.create_all)
-    await engine.dispose()
     app = create_app()
     async with (
         app.router.lifespan_context(app),
@@ -82,6 +79,8 @@ def test_the_tests_of_the_page_pass(project: Path) -> None:
 def test_the_web_process_writes_and_the_worker_process_handles(project: Path) -> None:
     environment = {"DATABASE_URL": with_driver(create_database(), "asyncpg"), "WEBHOOK_SECRET": "secret"}
     python(project, "-m", "postroom", "migrate", "worker:room", **environment)
+    [create] = re.findall(r"^python -c '(.*)'$", PAGE.read_text("utf-8"), re.MULTILINE)
+    python(project, "-W", "ignore", "-c", create, **environment)  # leaves a connection open
     assert python(project, "client.py", **environment).split() == ["204", "204", "401"]
     with subprocess.Popen(
         [sys.executable, "-m", "postroom", "run", "worker:room", "--health", "127.0.0.1:0"],
