@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import signal
+import socket
+import tempfile
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -154,3 +156,14 @@ def test_it_shows_its_health(start: Start, tmp_path: Path) -> None:
     assert (tmp_path / "beat").exists()
     assert worker.end(signal.SIGTERM)[0] == 0
     assert not (tmp_path / "beat").exists()
+
+
+def test_it_notifies_systemd(start: Start, tmp_path: Path) -> None:
+    write_module(tmp_path, TWO_BOXES)
+    with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.settimeout(60)
+        systemd.bind(f"{folder}/notify")
+        worker = start("run", "shop:room", "--migrate", NOTIFY_SOCKET=f"{folder}/notify")
+        assert systemd.recv(100) == b"READY=1"
+        assert worker.end(signal.SIGTERM)[0] == 0
+        assert systemd.recv(100) == b"STOPPING=1"
