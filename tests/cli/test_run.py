@@ -81,6 +81,7 @@ TWO_BOXES = """\
 from postroom import Postroom
 
 room = Postroom("sqlite:///shop.db")
+room.on_start(room.migrate)
 
 
 @room.inbox("orders").handler("order.placed")
@@ -143,7 +144,7 @@ def get(url: str) -> int:
 
 def test_it_shows_its_health(start: Start, tmp_path: Path) -> None:
     write_module(tmp_path, TWO_BOXES)
-    worker = start("run", "shop:room", "--migrate", "--health", "127.0.0.1:0", "--heartbeat", "beat")
+    worker = start("run", "shop:room", "--health", "127.0.0.1:0", "--heartbeat", "beat")
     worker.line()
     assert worker.process.stderr
     logged = worker.process.stderr.readline()
@@ -163,7 +164,7 @@ def test_it_notifies_systemd(start: Start, tmp_path: Path) -> None:
     with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.settimeout(60)
         systemd.bind(f"{folder}/notify")
-        worker = start("run", "shop:room", "--migrate", NOTIFY_SOCKET=f"{folder}/notify")
+        worker = start("run", "shop:room", NOTIFY_SOCKET=f"{folder}/notify")
         assert systemd.recv(100) == b"READY=1"
         assert worker.end(signal.SIGTERM)[0] == 0
         assert systemd.recv(100) == b"STOPPING=1"

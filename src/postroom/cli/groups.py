@@ -10,8 +10,9 @@ import typer
 
 from postroom import Key, Message, State
 from postroom._stores.sql.statements import DEFAULT_PREFIX
+from postroom.cli.acts import PREVIEW
 from postroom.cli.dead.letters import clean, describe, lines
-from postroom.cli.dead.replay import PREVIEW, check_order, replay_all
+from postroom.cli.dead.replay import check_order, replay_all
 from postroom.cli.options import Inbox, Json, Outbox, Prefix, RoomOption, Schema, Url, Yes, counted, print_json
 from postroom.cli.place import AnyBox, Place, pages
 

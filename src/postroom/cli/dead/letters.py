@@ -35,12 +35,12 @@ def lines(found: Sequence[Message[Any]]) -> str:
     """Two lines for each: a table with ids and errors in it would be too wide for a terminal, and an id that is cut
     cannot be used. It is the message id, which the other commands ask for.
     """
-    return "\n".join(f"{clean(letter.message_id)}  {_about(letter)}\n    {_death(letter)}" for letter in found)
+    return "\n".join(f"{clean(letter.message_id)}  {about(letter)}\n    {_death(letter)}" for letter in found)
 
 
-def _about(letter: Message[Any]) -> str:
-    group = f", group {clean(letter.group)}" if letter.group else ""
-    return f"from {clean(letter.source)}, topic {clean(letter.topic)}{group}"
+def about(message: Message[Any]) -> str:
+    group = f", group {clean(message.group)}" if message.group else ""
+    return f"from {clean(message.source)}, topic {clean(message.topic)}{group}"
 
 
 def _death(letter: Message[Any]) -> str:

@@ -9,12 +9,13 @@ import typer
 
 from postroom import Key, Message
 from postroom._stores.sql.statements import DEFAULT_PREFIX
+from postroom.cli.acts import Act, preview, report
 from postroom.cli.dead.letters import Fitting, Group, Source, Topic, letters, lines
-from postroom.cli.options import Inbox, Json, Outbox, Prefix, RoomOption, Schema, Url, Yes, print_json
+from postroom.cli.options import Inbox, Json, Outbox, Prefix, RoomOption, Schema, Url, Yes
 from postroom.cli.place import PAGE, AnyBox, Place
 from postroom.errors import ArgumentValueError
 
-PREVIEW = 20
+REPLAY = Act("replay", "replayed", "dead")
 
 
 def replay(
@@ -50,12 +51,12 @@ def replay(
         check_order(place, chosen)
         if chosen and not message_ids:
             if not json:
-                preview(chosen)
+                preview(chosen, lines)
             if not yes and not dry_run:
                 question = f"replay {len(chosen)} dead letters of {box.box.kind} {box.name!r}?"
                 typer.confirm(question, abort=True, err=True)
         replayed = [] if dry_run else replay_all(place, box, chosen)
-    report(box, [letter.key for letter in chosen], replayed, dry_run=dry_run, json=json)
+    report(REPLAY, box, [letter.key for letter in chosen], replayed, dry_run=dry_run, json=json)
 
 
 def check_order(place: Place, chosen: Sequence[Message[Any]]) -> None:
@@ -66,26 +67,9 @@ def check_order(place: Place, chosen: Sequence[Message[Any]]) -> None:
         )
 
 
-def preview(chosen: Sequence[Message[Any]]) -> None:
-    typer.echo(lines(chosen[:PREVIEW]))
-    if len(chosen) > PREVIEW:
-        typer.echo(f"and {len(chosen) - PREVIEW} more")
-
-
 def replay_all(place: Place, box: AnyBox, chosen: Sequence[Message[Any]]) -> list[Key]:
     """By their ids: what dies while this goes on is not replayed again and again."""
     replayed: list[Key] = []
     for start in range(0, len(chosen), PAGE):
         replayed += place.wait(box.replay(chosen[start : start + PAGE]))
     return replayed
-
-
-def report(box: AnyBox, chosen: list[Key], replayed: list[Key], *, dry_run: bool, json: bool) -> None:
-    if json:
-        shown = [key._asdict() for key in (chosen if dry_run else replayed)]
-        print_json({"box": box.box.key, "dry_run": dry_run, "count": len(shown), "messages": shown})
-    elif dry_run:
-        typer.echo(f"would replay {len(chosen)}")
-    else:
-        alone = len(chosen) - len(replayed)
-        typer.echo(f"replayed {len(replayed)}" + (f"; {alone} were not dead and left alone" if alone else ""))
