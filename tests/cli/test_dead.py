@@ -131,3 +131,14 @@ def test_purge_deletes_what_is_old_enough_when_told(run: Run, run_each: RunEach,
     assert (deleted.returncode, deleted.stdout.strip()) == (0, "deleted 2")
     with open_shop(tmp_path) as room:
         assert room.outbox().counts()[State.DEAD] == 0
+
+
+def test_no_message_can_add_a_line_to_a_list(run_each: RunEach, tmp_path: Path) -> None:
+    with open_shop(tmp_path) as room:
+        orders = room.inbox("orders", order="fifo", on_dead="block")
+        orders.enqueue("t\nt", {}, source="web\nweb", message_id="1\n2", group="ann\nbob")
+        orders.mark_dead("1\n2", "web\nweb", error="no\nstock")
+    listing, groups = run_each(("dead", "list", *ORDERS), ("groups", "list", *ORDERS))
+    assert listing.stdout.startswith("1\\n2  from web\\nweb, topic t\\nt, group ann\\nbob\n    died ")
+    assert groups.stdout.startswith("group ann\\nbob: 0 messages waiting behind\n  1\\n2  from web\\nweb")
+    assert (listing.stdout.count("\n"), groups.stdout.count("\n")) == (2, 3)

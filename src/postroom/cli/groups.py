@@ -9,9 +9,10 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from postroom import Key, Message, State
+from postroom._kernel.texts import escape
 from postroom._stores.sql.statements import DEFAULT_PREFIX
 from postroom.cli.acts import PREVIEW
-from postroom.cli.dead.letters import clean, describe, lines
+from postroom.cli.dead.letters import describe, lines
 from postroom.cli.dead.replay import check_order, replay_all
 from postroom.cli.options import Inbox, Json, Outbox, Prefix, RoomOption, Schema, Url, Yes, counted, print_json
 from postroom.cli.place import AnyBox, Place, pages
@@ -176,5 +177,5 @@ def count_waiting(place: Place, box: AnyBox, each: Blocked) -> int:
 
 def show(found: Sequence[tuple[Blocked, int]]) -> None:
     for each, waiting in found:
-        typer.echo(f"group {clean(each.group)}: {counted(waiting, 'message')} waiting behind")
+        typer.echo(f"group {escape(each.group)}: {counted(waiting, 'message')} waiting behind")
         typer.echo("\n".join(f"  {line}" for line in lines(each.letters).splitlines()))

@@ -11,6 +11,7 @@ from typing import Annotated, Any, TypedDict
 import typer
 
 from postroom import Message
+from postroom._kernel.texts import escape
 from postroom.cli.place import AnyBox, Place, pages
 
 Topic = Annotated[str | None, typer.Option(help="Only those of this topic.")]
@@ -35,12 +36,12 @@ def lines(found: Sequence[Message[Any]]) -> str:
     """Two lines for each: a table with ids and errors in it would be too wide for a terminal, and an id that is cut
     cannot be used. It is the message id, which the other commands ask for.
     """
-    return "\n".join(f"{clean(letter.message_id)}  {about(letter)}\n    {_death(letter)}" for letter in found)
+    return "\n".join(f"{escape(letter.message_id)}  {about(letter)}\n    {_death(letter)}" for letter in found)
 
 
 def about(message: Message[Any]) -> str:
-    group = f", group {clean(message.group)}" if message.group else ""
-    return f"from {clean(message.source)}, topic {clean(message.topic)}{group}"
+    group = f", group {escape(message.group)}" if message.group else ""
+    return f"from {escape(message.source)}, topic {escape(message.topic)}{group}"
 
 
 def _death(letter: Message[Any]) -> str:
