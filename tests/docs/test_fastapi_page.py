@@ -73,7 +73,7 @@ def python(project: Path, *arguments: str, **environment: str) -> str:
 
 def test_the_tests_of_the_page_pass(project: Path) -> None:
     output = python(project, "-m", "pytest", "-q", "-p", "no:cacheprovider", TEST_SERVER=create_database())
-    assert "4 passed" in output
+    assert "5 passed" in output
 
 
 def test_the_web_process_writes_and_the_worker_process_handles(project: Path) -> None:
