@@ -39,6 +39,9 @@ class Place(NamedTuple):
     service: str = ""
     database: int = 0
 
+    def __repr__(self) -> str:
+        return f"<Place {self.kind} {self.shown}>"
+
 
 def open_redis(scheme: str, rest: str, options: StoreOptions) -> Any:
     _import_redis()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property
+from itertools import islice
 from typing import Any
 from uuid import UUID
 
@@ -109,18 +110,40 @@ class BoxVerbs:
 
     @verb
     def enqueue_many(self, messages: Iterable[Any], *, tx: Any = NOT_GIVEN) -> Program[list[Receipt]]:
-        """Store many in one transaction: all of them, or none. One receipt each, in order.
+        """Store many in one transaction: all of them, or none. Returns one receipt each, in order.
 
-        Takes `NewMessage`s and typed messages.
+        Takes up to 100,000 `NewMessage`s and typed messages. A store without transactions (Redis, memory) writes
+        `write_batch_size` of them in one step, and each step is all or nothing.
         """
         if isinstance(messages, str | bytes | NewMessage) or not isinstance(messages, Iterable):
             raise ArgumentTypeError(f"messages must be a list of NewMessage, not {type(messages).__name__}")
-        drafts = [self._draft(item if isinstance(item, NewMessage) else NewMessage(item)) for item in messages]
+        items = list(islice(messages, check.MAX_BATCH + 1))
+        if len(items) > check.MAX_BATCH:
+            raise ArgumentValueError(
+                f"messages has more than {check.MAX_BATCH:,} items, the most that enqueue_many takes: call it several "
+                "times"
+            )
+        drafts = [self._draft(item if isinstance(item, NewMessage) else NewMessage(item)) for item in items]
         transaction = resolve(tx, self._store)
         if not drafts:
             return []
-        receipts = yield call(self._store.put, self.box, drafts, tx=transaction)
+        if self._store.features.transactional or len(drafts) <= self.box.write_batch_size:
+            receipts = yield call(self._store.put, self.box, drafts, tx=transaction)
+        else:
+            receipts = yield from self._put_in_steps(drafts)
         duplicates.raise_if_refused(drafts, receipts)
+        return receipts
+
+    def _put_in_steps(self, drafts: list[Draft]) -> Program[list[Receipt]]:
+        """A server that runs one script at a time serves its other clients between the steps."""
+        receipts: list[Receipt] = []
+        size = self.box.write_batch_size
+        for begin in range(0, len(drafts), size):
+            try:
+                receipts += yield call(self._store.put, self.box, drafts[begin : begin + size], tx=None)
+            except Exception as error:
+                error.add_note(f"the first {begin} of {len(drafts)} messages are stored")
+                raise
         return receipts
 
     # -- the work queue ------------------------------------------------------------------------------------------

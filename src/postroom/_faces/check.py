@@ -13,6 +13,9 @@ from postroom.errors import ArgumentTypeError, ArgumentValueError
 
 MAX_TEXT = 255
 MAX_ERROR = 4000
+MAX_HEADERS = 100
+MAX_HEADERS_SIZE = 65_536
+"""Bytes of all names and values, in UTF-8."""
 MAX_BATCH = 100_000
 MAX_SECONDS = 366 * 24 * 3600
 
@@ -54,8 +57,12 @@ def optional_text(name: str, value: Any) -> str | None:
 
 
 def check_encodable(name: str, value: str) -> None:
+    _encoded(name, value)
+
+
+def _encoded(name: str, value: str) -> bytes:
     try:
-        value.encode()
+        return value.encode()
     except UnicodeEncodeError:
         raise ArgumentValueError(f"{name} contains half of a surrogate pair, which no encoding can store") from None
 
@@ -127,11 +134,19 @@ def digest(value: Any) -> bytes | None:
 def headers(value: Any) -> Mapping[str, str] | None:
     if not isinstance(value, Mapping):
         raise _wrong_type("headers", value, "a mapping of str to str")
+    if len(value) > MAX_HEADERS:
+        raise ArgumentValueError(f"there are {len(value)} headers; at most {MAX_HEADERS} are allowed")
+    size = 0
     for key, item in value.items():
         if not isinstance(key, str) or not isinstance(item, str):
             raise ArgumentTypeError("headers must map str to str")
-        check_encodable("headers", key)
-        check_encodable("headers", item)
+        if len(key) > MAX_TEXT:
+            raise ArgumentValueError(f"the name of a header has {len(key)} characters; at most {MAX_TEXT} are allowed")
+        size += len(_encoded("headers", key)) + len(_encoded("headers", item))
+    if size > MAX_HEADERS_SIZE:
+        raise ArgumentValueError(
+            f"the headers have {size} bytes; at most {MAX_HEADERS_SIZE} are allowed: put content in the payload"
+        )
     return dict(value) or None
 
 

@@ -9,7 +9,16 @@ from postroom._faces import check
 from postroom._faces.duplicates import ON_DUPLICATE
 from postroom._kernel.backoff import Backoff
 from postroom._kernel.message import OnDuplicate
-from postroom._kernel.policy import DEFAULT_MAX_LOST_LEASES, DEFAULT_RETENTION, Box, Delivery, Keeping, Order, Work
+from postroom._kernel.policy import (
+    DEFAULT_MAX_LOST_LEASES,
+    DEFAULT_RETENTION,
+    DEFAULT_WRITE_BATCH_SIZE,
+    Box,
+    Delivery,
+    Keeping,
+    Order,
+    Work,
+)
 from postroom._kernel.states import BoxKind
 from postroom.errors import ArgumentTypeError, ArgumentValueError, FeatureMissing
 from postroom.spi import Features
@@ -33,6 +42,7 @@ class BoxOptions(TypedDict, total=False):
     dead_retention: timedelta | None
     on_success: Literal["keep", "delete"]
     dead_letter: Literal["keep", "discard"]
+    write_batch_size: int
     batch_size: int
     lease_seconds: float
     lease_renewal: bool
@@ -61,6 +71,7 @@ def make_box(kind: BoxKind, name: Any, features: Features, options: BoxOptions) 
         _delivery(options),
         _keeping(kind, options),
         _work(options),
+        check.count("write_batch_size", options.get("write_batch_size", DEFAULT_WRITE_BATCH_SIZE), most=10_000),
     )
 
 

@@ -13,6 +13,7 @@ from postroom._kernel.states import BoxKind, State
 EXPIRED = "expired"
 DELIVERY_LIMIT = "delivery limit"
 DEFAULT_RETENTION = timedelta(days=30)
+DEFAULT_WRITE_BATCH_SIZE = 1000
 DEFAULT_MAX_LOST_LEASES = 10
 
 
@@ -97,6 +98,8 @@ class Box:
     delivery: Delivery = field(default_factory=Delivery)
     keeping: Keeping = Keeping()
     work: Work = Work()
+    write_batch_size: int = DEFAULT_WRITE_BATCH_SIZE
+    """Messages that one step of `enqueue_many` writes, on a store without transactions."""
     key: str = field(init=False)
     """Kind and name in one text: how stores tell boxes apart."""
 

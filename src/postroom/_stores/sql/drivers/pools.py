@@ -26,7 +26,8 @@ LASTING = 24 * 3600.0
 class PoolSettings:
     """How a pool of our own is made."""
 
-    url: str
+    url: str = field(repr=False)
+    """With the password."""
     size: int = 10
     connect_seconds: float = 10.0
     wait_seconds: float = 3.0
