@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import socket
+import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -164,7 +166,8 @@ class TestHealth:
             await until(lambda: not server._clients)
             assert (await get(probe, "/live"))[0] == 200
 
-    async def test_clients_that_wait_do_not_hold_up_the_end(self) -> None:
+    async def test_clients_that_wait_do_not_hold_up_the_end(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(health, "REQUEST_SECONDS", 1000)
         async with asyncio.timeout(10):
             async with Probes(yes, health=ANY_PORT) as probe:
                 assert probe.server is not None
@@ -269,6 +272,15 @@ class TestSystemd:
             probe.started()
             states = {await systemd() for _ in range(4)}
             assert states == {"READY=1", "WATCHDOG=1"}
+
+    @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has abstract names")
+    async def test_its_socket_may_have_an_abstract_name(self) -> None:
+        name = f"postroom-{secrets.token_hex(8)}"
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
+            receiver.settimeout(10)
+            receiver.bind(f"\0{name}")
+            Notifier(f"@{name}").send("READY=1")
+            assert receiver.recv(100) == b"READY=1"
 
     def test_another_process_is_not_watched(self) -> None:
         environment = {"NOTIFY_SOCKET": "@postroom", "WATCHDOG_USEC": "1000000"}

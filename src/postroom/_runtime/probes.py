@@ -113,7 +113,7 @@ class Probes:
             self._checking = asyncio.create_task(self._check(), name="postroom readiness")
         try:
             async with asyncio.timeout(READY_SECONDS):
-                return await asyncio.shield(self._checking) and self._phase is Phase.RUNNING
+                return await asyncio.shield(self._checking)
         except TimeoutError:
             return False
 
