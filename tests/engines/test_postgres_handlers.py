@@ -14,7 +14,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
-from postroom import SEPARATE, Message, Outcome, OwnerToken, Postroom, State
+from postroom import SEPARATE, Message, Outcome, OwnerToken, Postroom, State, TransactionAborted
 from postroom.testing import FrozenClock
 from tests.engines.postgres_callers import Order, clean_shop, idle_in_transaction, open_room, orders
 from tests.engines.postgres_pools import ASYNC_POOLS, ENGINES
@@ -279,6 +279,25 @@ class TestErrorsOfTheDatabaseThatAHandlerCatches:
         await put(inbox, 1)
         await soon(room.drain())
         assert re.match(f"TransactionAborted: {ABORTED}", str((await inbox.get("1")).last_error))
+
+    @every_driver
+    @pytest.mark.parametrize("batch", [None, 3])
+    async def test_is_named_where_the_next_statement_fails_too(self, room: Postroom, batch: int | None) -> None:
+        inbox = room.inbox()
+
+        @inbox.handler("t", transactional=True, batch=batch)
+        async def handle(_given: Any, tx: Any) -> None:
+            with suppress(asyncpg.UniqueViolationError, psycopg.errors.UniqueViolation, sa.exc.IntegrityError):
+                await run(tx, TWICE)
+            await write(tx, "instead")
+
+        await put(inbox, 1, 2)
+        with pytest.raises(ExceptionGroup) as raised:
+            await soon(room.drain(raise_errors=True))
+        assert [type(error) for error in raised.value.exceptions] == [TransactionAborted] * 2
+        for message in await inbox.find():
+            assert message.attempt == 1
+            assert re.match(ABORTED, str(message.last_error))
 
     @every_driver
     async def test_in_a_savepoint_cost_nothing(self, room: Postroom) -> None:

@@ -604,7 +604,7 @@ class Pump:
                 with handling.opened(self._store):
                     outcomes = await self._executor.run(piece, tx)
                 if isinstance(outcomes, Fault) or any(outcome.result != "success" for outcome in outcomes):
-                    raise _RollBack  # noqa: TRY301 - this is how a transaction is ended
+                    raise _RollBack from _first_error(outcomes)  # noqa: TRY301 - this is how a transaction is ended
                 done = [Settlement.done(_proof(message)) for message in piece.messages]
                 kept = await self._store.settle(self.box, done, tx=tx)
                 if not all(kept):
@@ -733,6 +733,12 @@ def _plain(settlement: Settlement, delay: timedelta) -> Settlement:
     if settlement.verdict == "retry":
         return Settlement.retry(settlement.target, delay=delay, error=UNSTORABLE)
     return settlement
+
+
+def _first_error(outcomes: list[Outcome] | Fault) -> BaseException | None:
+    """What the handler raised. The store may know more about it than its text says."""
+    faults = [outcomes] if isinstance(outcomes, Fault) else outcomes
+    return next((fault.error for fault in faults if isinstance(fault, Fault)), None)
 
 
 def _why(error: Exception) -> str:

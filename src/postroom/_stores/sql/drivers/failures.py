@@ -16,6 +16,11 @@ def sqlstate(error: BaseException | None) -> str | None:
     return getattr(error, "sqlstate", None)
 
 
+def is_aborted(error: BaseException | None) -> bool:
+    """Whether a statement was rejected because an earlier one failed. SQLAlchemy's errors have the driver's inside."""
+    return ABORTED in (sqlstate(error), sqlstate(getattr(error, "orig", None)))
+
+
 class Failures:
     """The last error of a statement in one transaction. It is the one that aborted the transaction, if one did: an
     earlier one was rolled back to a savepoint, and later statements fail with `ABORTED`, which is not noted."""

@@ -11,7 +11,7 @@ from postroom._kernel.clock import Clock
 from postroom._kernel.local import PerLoop
 from postroom._kernel.program import Async, Program, Sync, call, verb
 from postroom._stores.sql.drivers.callers import Colour, open_connection
-from postroom._stores.sql.drivers.failures import ABORTED, Failures, sqlstate
+from postroom._stores.sql.drivers.failures import ABORTED, Failures, is_aborted, sqlstate
 from postroom._stores.sql.drivers.listener import Listener
 from postroom._stores.sql.drivers.pools import BEGIN, Lease, Pool
 from postroom._stores.sql.engines.postgres.engine import PostgresEngine
@@ -224,6 +224,10 @@ class PostgresDriver(PostgresVerbs, Async):
                 yield
         except TransactionRefused as error:
             error.failed = failures.last
+            raise
+        except Exception as error:
+            if is_aborted(error.__cause__):  # the handler went on after a statement that had failed
+                raise TransactionAborted(failures.last) from error.__cause__
             raise
         finally:
             del self._failures[id(lease.connection)]
