@@ -45,10 +45,11 @@ class BoxOptions(TypedDict, total=False):
     write_batch_size: int
     batch_size: int
     lease_seconds: float
-    lease_renewal: bool
+    lease_renewal: bool | float
     concurrency: int
     poll_interval: timedelta
     max_poll_interval: timedelta
+    read_delay: timedelta
     handler_timeout: timedelta | None
     on_unhandled: Literal["abandon", "release", "dead"]
     on_undecodable: Literal["failed", "dead"]
@@ -114,11 +115,23 @@ def _work(options: BoxOptions) -> Work:
     return Work(
         check.count("batch_size", options.get("batch_size", default.batch_size), most=10_000),
         check.lease(options.get("lease_seconds", default.lease.total_seconds())),
-        check.flag("lease_renewal", options.get("lease_renewal", default.renew)),
+        _renewal(options.get("lease_renewal", True)),
         check.count("concurrency", options.get("concurrency", default.concurrency)),
         (shortest, longest),
         check.optional_duration("handler_timeout", options.get("handler_timeout")),
         check.choice("on_unhandled", options.get("on_unhandled", default.on_unhandled), ("abandon", "release", "dead")),
         check.choice("on_undecodable", options.get("on_undecodable", default.on_undecodable), ("failed", "dead")),
         check.flag("only_handled", options.get("only_handled", default.only_handled)),
+        check.duration("read_delay", options.get("read_delay", default.read_delay), zero=True),
     )
+
+
+def _renewal(value: Any) -> float:
+    """At which part of a lease it is renewed: True is the default, False never."""
+    if isinstance(value, bool):
+        return Work().renew if value else 0.0
+    if not isinstance(value, int | float):
+        raise ArgumentTypeError(f"lease_renewal must be True, False or a number, not {type(value).__name__}")
+    if not 0.1 <= value <= 0.9:
+        raise ArgumentValueError(f"lease_renewal must be between 0.1 and 0.9 of the lease, not {value}")
+    return float(value)

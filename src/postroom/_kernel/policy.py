@@ -74,8 +74,8 @@ class Work:
     batch_size: int = 50
     """Messages claimed at once."""
     lease: timedelta = timedelta(seconds=30)
-    renew: bool = True
-    """Whether leases are renewed at half of their time while messages are in hand."""
+    renew: float = 0.5
+    """At which part of their time leases are renewed while messages are in hand. 0: they are not renewed."""
     concurrency: int = 1
     """Handlers that run at the same time in one process."""
     idle: tuple[timedelta, timedelta] = (timedelta(seconds=0.5), timedelta(seconds=5))
@@ -86,6 +86,8 @@ class Work:
     on_undecodable: Literal["failed", "dead"] = "failed"
     only_handled: bool = False
     """Whether a worker claims only the topics it has handlers for, and leaves the rest to others."""
+    read_delay: timedelta = timedelta()
+    """The pause between two claims, also while there is work."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,10 +27,11 @@ class Begun(NamedTuple):
 class Pace:
     """At once while there is plenty, later and later while there is nothing, and whenever something tells otherwise."""
 
-    def __init__(self, shortest: float, longest: float) -> None:
-        self._shortest, self._longest = shortest, longest
+    def __init__(self, shortest: float, longest: float, between: float = 0.0) -> None:
+        """`between`: the pause after every claim, which no hint cuts short."""
+        self._shortest, self._longest, self._between = shortest, longest, between
         self._pause = shortest
-        self._at = 0.0
+        self._at = self._not_before = 0.0
         self._begun = self._hints = 0
         self._dues: list[float] = []
         """A heap: when something that is known here becomes ready. Of others' messages polling tells."""
@@ -54,26 +55,32 @@ class Pace:
         while self._dues and self._dues[0] <= now:
             heappop(self._dues)
             self.hint()
-        return now >= self._at
+        return now >= self._at and now >= self._not_before
 
     @property
     def next(self) -> float:
         """When it will be time, as far as is known."""
-        return min([self._at, *self._dues[:1]])
+        return max(min([self._at, *self._dues[:1]]), self._not_before)
 
     def begin(self) -> Begun:
         self.under_way += 1
         self._begun += 1
+        if self._between:
+            self._not_before = math.inf
         return Begun(self._begun, self._hints, self.under_way - 1)
 
     def end(self) -> None:
         """Of a claim, however it ended."""
         self.under_way -= 1
+        if self._between:
+            self._not_before = 0.0
 
     def learn(self, begun: Begun, found: int, limit: int, now: float, *, polls: bool, more: bool = False) -> None:
         """What a claim has shown. `more`: there may be more, though it found less than it asked for. Without `polls`,
         one that was empty is not repeated before a hint."""
         self.is_plenty = more or found == limit
+        if self._between and polls:
+            self._not_before = now + self._between
         pause = self._pause_after(found, polls=polls)
         # One that was empty beside another proves nothing: that one may have kept from it what it did not take.
         is_proof = found or (not begun.beside and self._begun == begun.number)

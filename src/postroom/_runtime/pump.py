@@ -87,7 +87,7 @@ class Pump:
         """While it drains: the last error that a handler raised, by message."""
         self.last_error: str | None = None
         """What the store raised last, if its last turn failed."""
-        self._pace = Pace(*(pause.total_seconds() for pause in box.work.idle))
+        self._pace = Pace(*(pause.total_seconds() for pause in (*box.work.idle, box.work.read_delay)))
         self._rest = Rest()
 
     # -- the turn ------------------------------------------------------------------------------------------------
@@ -650,9 +650,9 @@ class Pump:
     # -- leases --------------------------------------------------------------------------------------------------
 
     async def _keep_leases(self) -> None:
-        """At half of the lease, renew everything in hand in one call."""
+        """At half of the lease, or the part that was asked for, renew everything in hand in one call."""
         while True:
-            await asyncio.sleep(self.box.work.lease.total_seconds() / 2)
+            await asyncio.sleep(self.box.work.lease.total_seconds() * self.box.work.renew)
             if self._in_hand:
                 try:
                     await self._renew()
