@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check unit requirements chaos bench bench-postgres bench-redis clean
+.PHONY: help demo test check unit requirements mutants chaos bench bench-postgres bench-redis clean
 
 help: ## Show what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -30,6 +30,9 @@ check: $(READY) ## Style, types and the direction of imports
 
 unit: $(READY) ## All tests
 	$(BIN)/pytest --numprocesses auto --quiet
+
+mutants: $(READY) ## Whether tests notice when the code is wrong: applies requirements/mutants.toml to a copy; several minutes
+	$(BIN)/python tools/mutants.py $(MUTANTS)
 
 chaos: $(READY) ## Killed workers and servers, failover, every order of statements, every state of the FIFO rules: half an hour
 	POSTROOM_CHAOS=1 $(BIN)/pytest tests/postgres_chaos tests/redis_chaos tests/exploration --quiet -s

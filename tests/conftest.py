@@ -17,9 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tools.requirements import ROOT, SERVER_MISSING, known_ids, read_stores
-
-_PROPERTY = "requirement"
+from tools.requirements import PROPERTY, ROOT, SERVER_MISSING, known_ids, read_stores
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -63,7 +61,7 @@ def _store_names() -> frozenset[str]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         for id_ in sorted({id_ for marker in item.iter_markers("req") for id_ in marker.args}):
-            item.user_properties.append((_PROPERTY, [id_, item.nodeid.partition("[")[0], _stores_of(item)]))
+            item.user_properties.append((PROPERTY, [id_, item.nodeid.partition("[")[0], _stores_of(item)]))
 
 
 def _stores_of(item: pytest.Item) -> list[str]:
@@ -98,7 +96,7 @@ class Collector:
         if report.when == "call" and report.passed:
             named: list[tuple[str, Any]] = list(report.user_properties)
             for name, value in named:
-                if name == _PROPERTY:
+                if name == PROPERTY:
                     id_, test, stores = value
                     self._proofs.setdefault(id_, {}).setdefault(test, set()).update(stores)
 

@@ -21,10 +21,12 @@ from typing import Any, Literal, NamedTuple, cast
 
 ROOT = Path(__file__).resolve().parent.parent
 
-Status = Literal["proven", "differently", "missing", "not yet"]
+Status = Literal["proven", "partly", "differently", "missing", "not yet"]
 Proofs = Mapping[str, Mapping[str, Iterable[str]]]
 """Requirement id → test → the stores on which it passed."""
 
+PROPERTY = "requirement"
+"""The name of the property of a test and of its report (tests/conftest.py): requirement id, test, names of stores."""
 SERVER_MISSING = "SERVER MISSING:"
 """How the reason of a test begins that was skipped because it found no server."""
 CONFORMANCE = "store-conformance"
@@ -89,13 +91,17 @@ class Situation:
     documents: Mapping[str, str]
     decisions: Mapping[int, str]
     stores: Stores = field(default_factory=Stores)
+    partly: Mapping[str, str] = field(default_factory=dict)
+    """Requirement id → what of it is not built."""
     proofs: Proofs = field(default_factory=dict)
 
     def status(self, requirement: Requirement) -> Status:
         if requirement.id in self.differently:
             return "differently"
         if self.proofs.get(requirement.id):
-            return "missing" if self.unproven_stores(requirement) else "proven"
+            if self.unproven_stores(requirement):
+                return "missing"
+            return "partly" if requirement.id in self.partly else "proven"
         if requirement.id in self.built and requirement.level in {"must", "resolution"}:
             return "missing"
         return "not yet"
@@ -181,9 +187,12 @@ def read_situation(root: Path = ROOT) -> Situation:
         for id_ in expand(entry["ids"], known):
             differently[id_] = Difference(entry["decision"], entry["how"])
     built = expand([*status["built"]["requirements"], *status["built"]["conflicts"]], known)
+    partly = {id_: entry["missing"] for entry in status.get("partly", []) for id_ in expand(entry["ids"], known)}
+    if both := sorted(partly.keys() & differently.keys()):
+        raise Problem(f"requirements/status.toml has these as built in part and as met differently: {', '.join(both)}")
     stores = read_stores(root, known)
     proofs = read_proofs(root)
-    return Situation(requirements, frozenset(built), differently, documents, decisions, stores, proofs)
+    return Situation(requirements, frozenset(built), differently, documents, decisions, stores, partly, proofs)
 
 
 def read_stores(root: Path = ROOT, known: Iterable[str] | None = None) -> Stores:
@@ -225,6 +234,7 @@ Made by `make requirements`; do not edit. The texts are in `requirements/catalog
 
 * **proven**: the tests named here passed, on the stores named behind them. What every store must do has a test that
   passed on each of them, or on those that `requirements/status.toml` names.
+* **in part**: the tests named here passed; the rest of it is not built.
 * **met differently**: the aim is met in another way; the decision says why.
 * **not yet**: nothing proves it so far.
 """
@@ -241,7 +251,7 @@ def render(situation: Situation) -> str:
 
 
 def _summary(situation: Situation) -> str:
-    rows = ["| | proven | met differently | not yet | all |", "|---|---:|---:|---:|---:|"]
+    rows = ["| | proven | in part | met differently | not yet | all |", "|---|---:|---:|---:|---:|---:|"]
     total: Counter[str] = Counter()
     for document, name in situation.documents.items():
         count = Counter(
@@ -263,7 +273,7 @@ def _column(status: Status) -> str:
 
 
 def _counts(name: str, count: Counter[str]) -> str:
-    cells = [count["proven"], count["differently"], count["not yet"], count.total()]
+    cells = [count["proven"], count["partly"], count["differently"], count["not yet"], count.total()]
     return f"| {name} | " + " | ".join(map(str, cells)) + " |"
 
 
@@ -271,6 +281,8 @@ def _row(situation: Situation, requirement: Requirement) -> str:
     cells = []
     if proofs := situation.proofs.get(requirement.id):
         cells.append(_tests(proofs, situation.stores))
+    if missing := situation.partly.get(requirement.id):
+        cells.append(f"in part; not built: {missing}")
     if difference := situation.differently.get(requirement.id):
         file = situation.decisions[difference.decision]
         cells.append(f"met differently ([{file[:4]}](decisions/{file})): {difference.how}")
@@ -327,7 +339,10 @@ def check(root: Path = ROOT, *, ci: bool = False) -> str:
     if changed and ci:
         raise Problem("docs/requirements.md was not up to date: run `make requirements` and commit it")
     count = Counter(situation.status(entry) for entry in situation.requirements)
-    return f"requirements: {count['proven']} proven, {count['differently']} met differently, {count['not yet']} not yet"
+    return (
+        f"requirements: {count['proven']} proven, {count['partly']} in part, {count['differently']} met differently, "
+        f"{count['not yet']} not yet"
+    )
 
 
 def main() -> int:

@@ -100,7 +100,7 @@ def page(project: Path) -> list[str]:
 
 class TestTool:
     def test_the_page_tells_tests_stores_and_differences(self, project: Path) -> None:
-        assert check(project) == "requirements: 3 proven, 1 met differently, 2 not yet"
+        assert check(project) == "requirements: 3 proven, 0 in part, 1 met differently, 2 not yet"
         lines = page(project)
         assert "| IBX-001 | must | Key \\| pair | `TestQueue::test_key` (PostgreSQL, SQLite, memory) |" in lines
         assert "| IBX-002 | must | Atomic | `a::test_atomic` |" in lines
@@ -110,9 +110,9 @@ class TestTool:
 
     def test_the_page_counts(self, project: Path) -> None:
         check(project)
-        assert "| The inbox | 2 | 1 | 1 | 4 |" in page(project)
-        assert "| **all** | 3 | 1 | 2 | 6 |" in page(project)
-        assert "| of these in built areas | 3 | 0 | 1 | 4 |" in page(project)
+        assert "| The inbox | 2 | 0 | 1 | 1 | 4 |" in page(project)
+        assert "| **all** | 3 | 0 | 1 | 2 | 6 |" in page(project)
+        assert "| of these in built areas | 3 | 0 | 0 | 1 | 4 |" in page(project)
 
     @pytest.mark.parametrize("id_", ["IBX-002", "C-02"])
     def test_an_unproven_must_of_a_built_area_stops_the_build(self, project: Path, id_: str) -> None:
@@ -150,6 +150,15 @@ class TestTool:
         with pytest.raises(Problem, match=r"(?s)both proven .*IBX-SCH-01  Shape \(a::test_view\)"):
             check(project)
 
+    def test_what_is_built_in_part_is_not_counted_as_proven(self, project: Path) -> None:
+        partly = '[[partly]]\nids = ["C-02"]\nmissing = "the guard"\n'
+        (project / "requirements/status.toml").write_text(STATUS + partly)
+        assert check(project) == "requirements: 2 proven, 1 in part, 1 met differently, 2 not yet"
+        assert any("C-02" in line and "in part; not built: the guard |" in line for line in page(project))
+        (project / "requirements/status.toml").write_text(STATUS + partly.replace("C-02", "IBX-SCH-01"))
+        with pytest.raises(Problem, match=r"in part and as met differently: IBX-SCH-01"):
+            check(project)
+
     def test_the_page_counts_the_requirements_of_each_store(self, project: Path) -> None:
         check(project)
         assert {"| memory | 2 |", "| SQLite | 1 |", "| PostgreSQL | 1 |"} <= set(page(project))
@@ -157,7 +166,7 @@ class TestTool:
     def test_what_is_not_built_stops_nothing(self, project: Path) -> None:
         (project / "requirements/status.toml").write_text("[built]\nrequirements = []\nconflicts = []\n[stores]\n")
         prove(project, {})
-        assert check(project) == "requirements: 0 proven, 0 met differently, 6 not yet"
+        assert check(project) == "requirements: 0 proven, 0 in part, 0 met differently, 6 not yet"
 
     def test_two_runs_write_the_same_page(self, project: Path) -> None:
         check(project)
