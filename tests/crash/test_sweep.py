@@ -26,7 +26,7 @@ from tests.crash.stepping import Crash, Hook, Step, SteppingStore, dump, dump_fi
 ROOT = Path(__file__).parents[2]
 KINDS = [
     pytest.param("inbox", marks=pytest.mark.req("IBX-102")),
-    pytest.param("outbox", marks=pytest.mark.req("OBX-091")),
+    pytest.param("outbox", marks=pytest.mark.req("OBX-002", "OBX-091")),
 ]
 
 

@@ -29,7 +29,7 @@ def digest(text: str) -> bytes:
     return hashlib.sha256(text.encode()).digest()
 
 
-@pytest.mark.req("IBX-001", "IBX-003", "IBX-004", "IBX-005", "C-19", "C-20", "IBX-EX-06", "IBX-EX-07")
+@pytest.mark.req("IBX-001", "IBX-003", "IBX-004", "IBX-005", "C-19", "C-20")
 async def test_check_then_enqueue_then_handle(room: Any, clock: FrozenClock) -> None:
     """The webhook's way: check, enqueue, handle; a redelivery is recognised at each step."""
     inbox = room.inbox()

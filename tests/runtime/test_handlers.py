@@ -96,7 +96,7 @@ class TestDispatch:
             assert sorted(calls) == [(n, n) for n in ("Order.placed", "order", "order.placed")]
             assert set((await states(box)).values()) == {State.DONE}
 
-    @pytest.mark.req("IBX-076", "OBX-051", "RHI-107", "RHI-142")
+    @pytest.mark.req("IBX-076", "OBX-051", "RHI-107")
     async def test_the_whole_message(self, still: Postroom, clock: FrozenClock) -> None:
         box = still.inbox()
         got: list[Message[Any]] = []
@@ -614,7 +614,7 @@ class TestUndecodable:
         ],
     )
     @pytest.mark.parametrize("way", ["failed", "dead"])
-    @pytest.mark.req("C-11", "C-59")
+    @pytest.mark.req("C-11")
     async def test_it_goes_the_way_of_failures_and_is_not_told(
         self, still: Postroom, caplog: pytest.LogCaptureFixture, kind: Any, payload: Any, way: Any
     ) -> None:

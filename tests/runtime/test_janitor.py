@@ -19,7 +19,7 @@ DAY = timedelta(days=1)
 
 
 class TestAtIntervals:
-    @pytest.mark.req("RHI-027", "IBX-072", "OBX-047", "IBX-112", "OBX-100", "C-53")
+    @pytest.mark.req("RHI-027", "IBX-072", "OBX-047", "IBX-112", "OBX-100")
     async def test_reap(
         self, open_room: OpenRoom, clock: FrozenClock, events: Events, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -43,7 +43,7 @@ class TestAtIntervals:
         assert [record.levelno for record in reaped] == [logging.INFO] * 2
         assert all(f"store={room.store.name}" in record.message for record in reaped)
 
-    @pytest.mark.req("RHI-027", "RHI-039", "RHI-055", "C-53")
+    @pytest.mark.req("RHI-027", "RHI-039", "RHI-055")
     async def test_purge_of_done_and_of_dead(self, open_room: OpenRoom, clock: FrozenClock, events: Events) -> None:
         room = await open_room(clock, observers=[events], cleaning=Cleaning(reap_interval=NEVER, interval=SOON))
         box = room.inbox(retention=DAY, dead_retention=2 * DAY)
@@ -61,7 +61,7 @@ class TestAtIntervals:
         await events.wait("purge", lambda event: event.given.state is State.DEAD and event.result == 1)
         assert await states(box) == {"3": State.WAITING}
 
-    @pytest.mark.req("RHI-039", "RHI-055", "RHI-091", "C-53")
+    @pytest.mark.req("RHI-039", "RHI-055", "RHI-091")
     async def test_dead_letters_are_kept_unless_told_otherwise(
         self, open_room: OpenRoom, clock: FrozenClock, events: Events
     ) -> None:
@@ -76,7 +76,7 @@ class TestAtIntervals:
         assert {event.given.state for event in events.of("purge")} == {State.DONE}
         assert await states(box) == {"1": State.DEAD}
 
-    @pytest.mark.req("RHI-029", "C-53")
+    @pytest.mark.req("RHI-029")
     async def test_in_batches(self, open_room: OpenRoom, clock: FrozenClock, events: Events) -> None:
         room = await open_room(
             clock, observers=[events], cleaning=Cleaning(interval=SOON, reap_interval=NEVER, batch_size=10)
@@ -89,7 +89,6 @@ class TestAtIntervals:
         await events.wait("purge", lambda event: event.result == 5)
         assert [event.result for event in events.of("purge")][:4] == [10, 10, 10, 5]
 
-    @pytest.mark.req("C-53")
     async def test_the_first_comes_after_one_interval(self, open_room: OpenRoom, events: Events) -> None:
         room = await open_room(observers=[events], cleaning=Cleaning(interval=NEVER, reap_interval=NEVER))
         room.inbox().handler("t")(always())
@@ -98,7 +97,7 @@ class TestAtIntervals:
         await room.stop()
         assert events.of("reap") == events.of("purge") == []
 
-    @pytest.mark.req("RHI-031", "C-53")
+    @pytest.mark.req("RHI-031")
     async def test_a_task_that_fails_starts_again(self, open_room: OpenRoom, events: Events) -> None:
         room = await open_room(
             observers=[events], cleaning=Cleaning(interval=SOON, reap_interval=SOON, restart_delay=SOON)
@@ -116,7 +115,6 @@ class TestAtIntervals:
         assert {record.levelno for record in records} == {logging.ERROR}
         assert all("store=" in record.message and "box=inbox:inbox" in record.message for record in records)
 
-    @pytest.mark.req("C-53")
     async def test_it_rests_before_it_starts_again(self, open_room: OpenRoom) -> None:
         room = await open_room(cleaning=Cleaning(interval=SOON, reap_interval=SOON, restart_delay=HOUR))
         room.inbox(poll_interval=NEVER).handler("t")(always())
@@ -126,7 +124,7 @@ class TestAtIntervals:
         await soon(room.stop())
         assert (sabotage.calls, other.calls) == (1, 1)
 
-    @pytest.mark.req("RHI-029", "RHI-030", "RHI-031", "RHI-053", "C-53")
+    @pytest.mark.req("RHI-029", "RHI-030", "RHI-031", "RHI-053")
     async def test_the_defaults(self) -> None:
         cleaning = Cleaning()
         assert (cleaning.interval, cleaning.batch_size) == (timedelta(minutes=5), 1000)
@@ -134,7 +132,7 @@ class TestAtIntervals:
 
 
 class TestByHand:
-    @pytest.mark.req("RHI-042", "C-53")
+    @pytest.mark.req("RHI-042")
     async def test_switched_off(self, open_room: OpenRoom, events: Events) -> None:
         room = await open_room(
             observers=[events], cleaning=Cleaning(automatic=False, interval=SOON, reap_interval=SOON)
@@ -147,7 +145,7 @@ class TestByHand:
         await room.stop()
         assert events.of("reap") == events.of("purge") == []
 
-    @pytest.mark.req("RHI-043", "RHI-044", "C-53")
+    @pytest.mark.req("RHI-043", "RHI-044")
     async def test_once(self, still: Postroom, clock: FrozenClock) -> None:
         one, two = still.inbox(retention=DAY, dead_retention=DAY), still.outbox("two", retention=DAY)
         for box in (one, two):

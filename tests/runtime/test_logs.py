@@ -58,7 +58,7 @@ async def test_failures_that_are_no_exceptions(still: Postroom, batch: int | Non
 
 
 @pytest.mark.parametrize("kind", ["inbox", "outbox"])
-@pytest.mark.req("IBX-111", "OBX-099", "IBX-113", "OBX-101", "C-59")
+@pytest.mark.req("IBX-111", "OBX-099", "IBX-113", "OBX-101")
 async def test_exceptions_of_handlers(still: Postroom, kind: str) -> None:
     box: Any = getattr(still, kind)()
 
@@ -81,7 +81,7 @@ async def test_exceptions_of_handlers(still: Postroom, kind: str) -> None:
         assert isinstance(record.exc_info[1], LookupError)
 
 
-@pytest.mark.req("C-59", "IBX-113", "OBX-101")
+@pytest.mark.req("IBX-113", "OBX-101")
 async def test_no_payload_and_always_a_store_and_a_box(
     open_room: OpenRoom, store: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -43,7 +43,7 @@ class TestAttempts:
             assert (message.state, message.deliveries) == (State.DEAD, 10)
             assert message.last_error == "ValueError: attempt 9"
 
-    @pytest.mark.req("RHI-005", "C-07")
+    @pytest.mark.req("C-07")
     async def test_a_dead_letter_shows_every_attempt(self, still: Postroom, clock: FrozenClock) -> None:
         box = still.inbox(max_attempts=3)
         box.handler("t")(failing)

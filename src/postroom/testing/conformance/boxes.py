@@ -16,7 +16,7 @@ class BoxesConformance(Suite):
         """The box inbox:one, and one beside it that must not notice."""
         return open_box("inbox", "one"), open_box(*request.param)
 
-    @pytest.mark.req("C-12", "C-50")
+    @pytest.mark.req("C-12")
     async def test_one_key_in_two_boxes_is_two_messages(self, pair: tuple[Desk, Desk]) -> None:
         for box in pair:
             assert (await box.put_one(draft("1", payload=box.box.key))).status is ReceiptStatus.NEW
@@ -40,7 +40,6 @@ class BoxesConformance(Suite):
         receipts = [await one.put_one(draft("1")), await two.put_one(draft("1")), await one.put_one(draft("2"))]
         assert len({receipt.id for receipt in receipts}) == 3
 
-    @pytest.mark.req("C-50")
     async def test_verbs_keep_to_their_box(self, pair: tuple[Desk, Desk], elapse: Elapse) -> None:
         one, beside = pair
         await beside.finish(draft("done"))
@@ -61,7 +60,7 @@ class BoxesConformance(Suite):
         assert sum((await one.counts()).values()) == 0
         assert await beside.find() == before
 
-    @pytest.mark.req("C-46", "C-50")
+    @pytest.mark.req("C-46")
     async def test_a_group_ends_at_its_box(self, open_box: OpenBox) -> None:
         one, two = open_box(name="one", fifo=True), open_box(name="two", fifo=True)
         await one.put(draft("1", group="g"))
