@@ -142,6 +142,12 @@ class KeyStore(Protocol):
     ) -> list[bool]:
         """Move messages without a claim; a lease on them ends. True where something changed."""
 
+    async def cancel(self, box: Box, which: Filter, *, tx: Any = None) -> list[Key]:
+        """End waiting messages that fit as done, with the ending `cancelled`; returns their keys, in id order.
+
+        A message that is claimed is left alone. The rest of a FIFO group goes on.
+        """
+
 
 @runtime_checkable
 class Turner(Protocol):

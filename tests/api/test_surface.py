@@ -50,7 +50,7 @@ SURFACE = {
 ROOM = "close inbox migrate outbox schema_script"
 RUNNING_ROOM = "start stop run drain cleanup health is_ready on_start on_stop"
 BOX = """
-    enqueue enqueue_many claim ack abandon release fail renew reap get find dead_letters counts replay purge
+    enqueue enqueue_many claim ack abandon release fail renew reap get find dead_letters counts replay cancel purge
     blocked_groups skip_blocked
 """
 WORKING_BOX = "handler start stop"

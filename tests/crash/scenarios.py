@@ -207,6 +207,20 @@ def act_mark(mark: Any) -> Act:
     return lambda store, box, _given, tx: store.mark(box, keys, mark, error="bad", **tx)
 
 
+def prepare_cancel(scene: Scene) -> None:
+    scene.put("head", "behind", "last", group="waits for a retry")
+    scene.settle(*[Settlement.retry(claim, delay=HOUR) for claim in scene.claims(limit=1).values()])
+    scene.put("not due", due=scene.clock.now() + HOUR, collapse_key="price", expires=scene.clock.now() + 2 * HOUR)
+    scene.put("claimed")
+    scene.claim()
+    scene.put("of a story", "of the same", correlation_id="story")
+
+
+def act_cancel(store: SyncSqlStore, box: Box, given: None, tx: dict[str, Any]) -> Any:
+    keys = tuple(Key("shop", id_) for id_ in ("head", "not due", "claimed", "unknown"))
+    return store.cancel(box, Filter(keys=keys), **tx)
+
+
 def nothing(_scene: Scene) -> None:
     """An empty database is enough."""
 
@@ -255,6 +269,12 @@ SCENARIOS = (
         prepare_dead,
         lambda store, box, _, tx: store.replay(box, Filter(), **tx),
         order=Order(fifo=True, on_dead="block"),
+    ),
+    Scenario("cancel", prepare_cancel, act_cancel, keeping=Keeping(on_success="delete")),
+    Scenario(
+        "cancel what fits",
+        prepare_cancel,
+        lambda store, box, _, tx: store.cancel(box, Filter(correlation_id="story"), **tx),
     ),
     Scenario("purge done", prepare_finished, act_purge(State.DONE), joins_transactions=False),
     Scenario(

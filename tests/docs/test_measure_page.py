@@ -43,6 +43,7 @@ async def test_every_event_is_listed() -> None:
         await box.get("1")
         await box.fail(worker, claimed, "no")
         await box.replay()
+        await box.cancel(topic="t")
         await box.already_processed("2", "s")
         await box.mark_processed("2", "s")
         await box.purge(State.DONE, older_than=timedelta(0))

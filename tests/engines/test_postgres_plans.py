@@ -60,6 +60,8 @@ HOT = {
     "forget": ["postroom_message_pkey"],
     "set_error": ["postroom_queue_pkey"],
     "lock_dead": ["postroom_queue_pkey"],
+    "find_waiting": ["postroom_queue_ready", "postroom_queue_line", "postroom_queue_pkey", "postroom_message_pkey"],
+    "lock_waiting": ["postroom_queue_pkey"],
 }
 
 _ARRAYS = {"ids", "fences", "groups", "lines", "id", "ahead", "seen_ids", "source", "message_id"}
@@ -238,7 +240,7 @@ def _value(statement: str, parameter: str, text: str) -> Any:
         return [1, 2, 3]
     if kind == "text[]":
         return None if parameter == "topics" else ["g1", "g2", "g3"]
-    if kind == "text" and statement == "find":
+    if kind == "text" and statement in {"find", "find_waiting"}:
         return None
     known: dict[str, Any] = {
         "box": "inbox:inbox",

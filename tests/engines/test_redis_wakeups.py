@@ -132,6 +132,11 @@ async def test_only_what_can_be_claimed_is_told_and_once_for_each_call(prefix: s
         assert heard() == [fifo.key]
         await store.put(fifo, [Draft("s", "behind", group="g")])
         assert heard() == []
+        [front] = await store.claim(fifo, ASK._replace(limit=1))
+        await store.settle(fifo, [Settlement.retry(front.claim, delay=seconds(3600))])
+        assert heard() == []
+        await store.cancel(fifo, Filter(keys=(front.key,)))
+        assert heard() == [fifo.key], "the next of its group can be claimed now"
         await store.settle(BOX, [Settlement.dead(first.claim, error="e")])
         await store.replay(BOX, Filter())
         assert heard() == [BOX.key]

@@ -136,6 +136,17 @@ class MarkOne:
         return f"mark {self.name} {self.mark}"
 
 
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    name: str
+
+    def happen(self, world: World) -> Any:
+        return world.cancel(self.name)
+
+    def __str__(self) -> str:
+        return f"cancel {self.name}"
+
+
 @dataclass(frozen=True)
 class Vocabulary:
     """Which events are tried, in which number."""
@@ -149,6 +160,7 @@ class Vocabulary:
     """How a message that waits is put again; with each topic."""
     marks: tuple[str, ...] = ()
     """Beside `skipped`: what is marked without a claim."""
+    cancels: bool = False
     verdicts: tuple[tuple[str, bool], ...] = (
         ("done", False),
         ("retry", False),
@@ -217,3 +229,5 @@ class Vocabulary:
             if message.state in {State.WAITING, State.CLAIMED}:
                 for mark in self.marks:
                     yield MarkOne(name, mark)
+            if self.cancels and message.state is State.WAITING:
+                yield Cancel(name)

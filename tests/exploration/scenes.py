@@ -35,6 +35,7 @@ class Scene(NamedTuple):
 EVERYTHING: dict[str, Any] = {
     "again": ("now", "due"),
     "marks": ("dead", "processed"),
+    "cancels": True,
     "batches": ("done", "retry", "dead"),
 }
 FEW_VERDICTS = (("done", False), ("retry", True), ("dead", False))

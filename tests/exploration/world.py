@@ -195,6 +195,11 @@ class World:
         self.check_holders()
         return bool(changed)
 
+    def cancel(self, name: str) -> bool:
+        cancelled = self.change().cancel(self.box, Filter(keys=(Key(SOURCE, name),)))
+        self.check_holders()
+        return bool(cancelled)
+
     # -- the rules -----------------------------------------------------------------------------------------------
 
     def check_order(self, claimed: list[str]) -> None:

@@ -46,6 +46,7 @@ from postroom.spi import (
     Claim,
     Delivery,
     Draft,
+    Ending,
     Filter,
     Held,
     Keeping,
@@ -180,6 +181,7 @@ filters = st.builds(
     ids=st.none(),
     after=st.just(0),
     blocking=st.just(False),
+    keys=st.none(),
 )
 
 
@@ -472,6 +474,20 @@ class Lines(RuleBasedStateMachine):
         assert theirs == mine
         self.compare()
 
+    @precondition(lambda self: self.has(State.WAITING))
+    @rule(number=numbers, by_id=st.booleans())
+    def cancel_one(self, number: int, by_id: bool) -> None:
+        waiting = [message for message in self.seen.values() if message.state is State.WAITING]
+        message = waiting[number % len(waiting)]
+        theirs = next(other for other, mine in self.ids.items() if mine == message.id)
+        self._cancel(lambda sql: Filter(ids=(theirs if sql else message.id,)) if by_id else Filter(keys=(message.key,)))
+        assert self.seen[message.id].ending is Ending.CANCELLED
+
+    def _cancel(self, which: Callable[[bool], Filter]) -> None:
+        mine, theirs = self.both(lambda store, sql: store.cancel(self.box, which(sql)))
+        assert theirs == mine
+        self.compare()
+
     @precondition(lambda self: self.box.order.on_dead == "block" and self.has(State.DEAD))
     @rule(number=numbers)
     def skip(self, number: int) -> None:
@@ -585,6 +601,11 @@ class Histories(Lines):
         mine, theirs = self.both(lambda store, _: store.replay(self.box, which))
         assert theirs == mine
         self.compare()
+
+    @precondition(lambda self: self.has(State.WAITING))
+    @rule(which=filters, named=st.none() | st.lists(keys, min_size=1, max_size=3).map(tuple))
+    def cancel(self, which: Filter, named: tuple[Key, ...] | None) -> None:
+        self._cancel(lambda _: which._replace(keys=named))
 
     @precondition(lambda self: len(self.seen) > 3)
     @rule(which=filters, states=st.sampled_from([None, UNFINISHED, frozenset({State.DEAD})]), after=numbers)

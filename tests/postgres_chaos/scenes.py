@@ -61,6 +61,9 @@ SELECT behind.id, behind.fence, ahead.id FROM postroom_queue behind
    AND NOT (ahead.fence < 0 AND ahead.available_at > $2)
    AND ahead.owner IS DISTINCT FROM behind.owner
 """
+WAITING = """
+SELECT id FROM postroom_queue WHERE box = $1 AND state = 1 AND $2::timestamptz IS NOT NULL
+"""
 UNCOLLAPSED = """
 SELECT older.id FROM postroom_queue older
   JOIN postroom_queue newer ON newer.box = older.box AND newer.collapse_key = older.collapse_key AND newer.id > older.id
@@ -490,6 +493,23 @@ def _marks() -> None:
         play(f"record {name} rolled back", callers=True, ending="ROLLBACK")(record)
 
 
+def _cancellations() -> None:
+    filters = {
+        "cancel 1": Filter(keys=(Key("shop", "1"),)),
+        "cancel 2": Filter(keys=(Key("shop", "2"),)),
+        "cancel 2+1": Filter(keys=(Key("shop", "2"), Key("shop", "1"))),
+        "cancel all": Filter(topic="a"),
+    }
+    for name, which in filters.items():
+
+        def make(world: World, which: Filter = which) -> Any:
+            return lambda: world.keys.cancel(world.box, which)
+
+        play(name)(make)
+        play(f"{name} in tx", callers=True)(make)
+        play(f"{name} rolled back", callers=True, ending="ROLLBACK")(make)
+
+
 def _rest() -> None:
     play("reap")(lambda world: lambda: world.queue.reap(world.box, 100))
     play("replay")(lambda world: lambda: world.queue.replay(world.box, Filter()))
@@ -504,6 +524,7 @@ _claims()
 _settlements()
 _puts()
 _marks()
+_cancellations()
 _rest()
 
 # -- what must be true afterwards ------------------------------------------------------------------------------------
@@ -514,6 +535,8 @@ LATE = ("replay", "revive", "put again 1")
 
 KEEPS_CLAIMS = ("claim", "reap", "put", "renew", "record")
 """These end no claim whose lease was renewed."""
+CANCELLED = {"cancel 1": "1", "cancel 1 in tx": "1", "cancel 2": "2", "cancel 2 in tx": "2", "cancel 2+1": "12"}
+"""What these name."""
 FREES = ("release", "retry", "dead", "mark", "replay", "revive", "reap")
 """These may let a message wait again that could not be superseded while it was held."""
 
@@ -542,6 +565,7 @@ async def complaints(world: World, run: Run, *, topics: Sequence[str | None] = (
     wrong += await complaints_about_renewals(world, run)
     if not any(actor.play.name.startswith(FREES) for actor in run.actors) and (left := await world.rows(UNCOLLAPSED)):
         wrong.append(f"not superseded: {await names_of(world, (row[0] for row in left))}")
+    wrong += await complaints_about_cancellations(world, run)
     wrong += await drain(world, topics)
     return wrong
 
@@ -586,6 +610,20 @@ async def complaints_about_renewals(world: World, run: Run) -> list[str]:
             if kept is False and until is not None and until > world.stage.clock.now() and not waits:
                 wrong.append(f"renew has not kept the claim of {name}, which holds until {until}")
     return wrong
+
+
+async def complaints_about_cancellations(world: World, run: Run) -> list[str]:
+    """What a cancel names waits no more, whatever lock it met; unless another verb lets it wait again."""
+    if any(actor.play.name.startswith(FREES) for actor in run.actors):
+        return []
+    named = {
+        name
+        for actor in run.actors
+        if actor.play.name in CANCELLED and actor.play.ending == "COMMIT" and actor.error is None
+        for name in CANCELLED[actor.play.name]
+    }
+    waiting = await names_of(world, (row[0] for row in await world.rows(WAITING)))
+    return [f"not cancelled: {left}"] if (left := sorted(named & set(waiting))) else []
 
 
 async def drain(world: World, topics: Sequence[str | None] = (None,)) -> list[str]:

@@ -97,12 +97,59 @@ collapsible_behind_held  | claim all | renew
 collapsible_behind_held  | done 1    | put collapse
 collapsible_behind_held  | turn 1    | put collapse
 collapsible_behind_held  | reap      | put collapse
+alone_free      | claim all      | cancel 1
+alone_free      | cancel 1       | put new
+alone_free      | cancel 1       | put new in tx
+alone_free      | cancel 1       | put again 1
+alone_free      | cancel 1       | put again 1 due in tx
+alone_free      | cancel 1       | put again 1 refused
+alone_free      | cancel 1       | cancel 1
+alone_free      | cancel 1       | mark 1 processed
+alone_free      | cancel 1       | mark 1 dead rolled back
+alone_free      | cancel 1       | record 1 rolled back
+pair_free       | claim all      | cancel 1
+pair_free       | claim all      | cancel 2
+pair_free       | claim all      | cancel all
+pair_free       | claim all      | cancel 1 rolled back
+pair_free       | claim one      | cancel 1 in tx
+pair_free       | cancel 2+1     | cancel all
+pair_free       | cancel 2+1     | put again 2, new
+pair_free       | cancel 1       | mark 2 dead rolled back
+pair_held       | done 1         | cancel 2
+pair_held       | done 1         | cancel all in tx
+pair_held       | release 1      | cancel 1
+pair_held       | retry 1        | cancel all
+pair_held       | renew          | cancel 2
+pair_late       | claim all      | cancel 2
+pair_late       | reap           | cancel all
+held_and_hinted | claim all      | cancel 2
+held_and_hinted | done 1         | cancel 2
+waits_for_retry | claim all      | cancel 1
+waits_for_retry | cancel 1       | cancel 2
+waits_for_retry | cancel 1       | put new
+waits_for_retry | cancel 1       | put again 1 due
+waits_for_retry | cancel 1 in tx | put new
+waits_for_retry | cancel 1 rolled back | claim all
+waits_for_retry | cancel 1       | record 2 rolled back
+one_not_due     | cancel 1       | claim all
+one_not_due     | cancel 1       | put again 1
+collapsible_retry        | cancel 1 | put collapse
+collapsible_retry        | cancel 1 rolled back | put collapse
+collapsible_retry        | cancel all | put collapse in tx
+collapsible_behind_held  | cancel 2 | put collapse
+collapsible_behind_held  | done 1   | cancel 2
 """
 TOPICAL = """
 two_topics               | claim a   | claim b
 two_topics               | claim b   | claim b
 two_topics               | claim b   | reap
 two_topics               | claim b   | mark 1 processed
+two_topics               | claim b   | cancel 1
+two_topics               | claim a   | cancel 1
+two_topics               | claim b   | cancel all
+due_ahead_of_holder      | claim b   | cancel 1
+due_ahead_of_late        | claim b   | cancel 1
+due_ahead_of_holder      | done 2    | cancel 1
 due_ahead_of_holder      | claim a   | claim b
 due_ahead_of_holder      | claim a   | claim a
 due_ahead_of_holder      | claim a   | renew
@@ -150,11 +197,17 @@ one_dead        | mark 1 skipped | claim all
 one_dead        | replay         | claim all
 one_dead        | purge dead     | record 2
 one_dead        | revive         | claim all
+one_dead        | replay         | cancel 1
+one_dead        | replay         | cancel 2
+one_dead        | mark 1 skipped | cancel 2
 """
 FORGETFUL = """
 pair_held       | done 1         | put again 1
 pair_held       | dead 1         | put again 1
 pair_held       | done 1         | mark 1 processed
+alone_free      | cancel 1       | put again 1
+alone_free      | cancel 1       | mark 1 processed
+pair_free       | cancel 2+1     | cancel all
 one_dead        | purge dead     | put again 1
 one_dead        | purge dead     | put again 1 refused
 one_dead        | purge dead     | record 1

@@ -81,6 +81,8 @@ async def use_async() -> None:
         assert_type(await inbox.find(states=[State.DONE]), list[Message[Any]])
         assert_type(await inbox.counts(), Mapping[State, int])
         assert_type(await inbox.replay(messages), list[Key])
+        assert_type(await inbox.cancel(messages), list[Key])
+        assert_type(await inbox.cancel(Key("s", "1")), list[Key])
         assert_type(await inbox.purge("done", older_than=timedelta(days=1)), int)
 
 

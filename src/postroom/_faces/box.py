@@ -34,6 +34,9 @@ PURGE_BATCH = 1000
 Claimed = Message[Any] | Claim | Key | str
 """How a claimed message is named: by itself, by its claim, by its key, or by its bare message id."""
 
+Named = Message[Any] | Receipt | Key | int | str
+"""How any message is named: by itself, by its receipt, its key, its id, or, in an outbox, its bare message id."""
+
 
 class BoxVerbs:
     """What every box can do, in both colours. Verbs that write take `tx=`, your open transaction."""
@@ -330,6 +333,36 @@ class BoxVerbs:
         return (yield call(self._store.replay, self.box, which, tx=transaction))
 
     @verb
+    def cancel(
+        self,
+        messages: Named | Iterable[Named] | None = None,
+        *,
+        topic: str | None = None,
+        source: str | None = None,
+        group: str | None = None,
+        correlation_id: str | None = None,
+        limit: int = check.MAX_BATCH,
+        tx: Any = NOT_GIVEN,
+    ) -> Program[list[Key]]:
+        """End waiting messages before they are handled: those given, or those that fit.
+
+        They are done, with the ending `cancelled`, and their keys stay known. A message that a worker has claimed is
+        left alone. Returns the keys of those that were cancelled.
+        """
+        transaction = resolve(tx, self._store)
+        if all(each is None for each in (messages, topic, source, group, correlation_id)):
+            raise ArgumentTypeError(
+                "cancel needs to know which messages: pass messages, keys or ids, or a topic, source, group or "
+                "correlation_id"
+            )
+        which = _filter([State.WAITING], topic, source, group, correlation_id, 0, limit)
+        if messages is not None:
+            which = which._replace(**_names(self.box, messages))
+            if not (which.ids or which.keys):
+                return []
+        return (yield call(self._store.cancel, self.box, which, tx=transaction))
+
+    @verb
     def blocked_groups(self, *, limit: int = 100) -> Program[list[str]]:
         """Groups that a dead letter holds up (`on_dead="block"`). Go on with `skip_blocked`, or `replay(group=...)`."""
         found = yield call(self._store.find, self.box, _filter([State.DEAD], limit=limit)._replace(blocking=True))
@@ -467,6 +500,25 @@ def _id(item: Any) -> int:
     if isinstance(item, Message | Receipt):
         return item.id
     return check.count("message id", item, most=2**63 - 1)
+
+
+def _names(box: Box, messages: Any) -> dict[str, Any]:
+    """What was passed as the `ids` and `keys` of a filter."""
+    items = [messages] if isinstance(messages, str | int) else _items(messages)
+    keys = tuple(_key(box, item) for item in items if isinstance(item, Key | str))
+    ids = tuple(_id(item) for item in items if not isinstance(item, Key | str))
+    return {"ids": ids or None, "keys": keys or None}
+
+
+def _key(box: Box, item: Key | str) -> Key:
+    if isinstance(item, Key):
+        return Key(check.text("source", item.source), check.text("message_id", item.message_id))
+    if box.kind == "inbox":
+        raise ArgumentTypeError(
+            "an inbox recognises a message by source and message_id, and a str is only one of them: "
+            "pass Key(source, message_id), or the id of its receipt"
+        )
+    return Key(box.name, check.text("message_id", item))
 
 
 def _topics(topics: Any) -> frozenset[str] | None:

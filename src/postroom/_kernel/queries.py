@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
-from postroom._kernel.message import AnyMessage
+from postroom._kernel.message import AnyMessage, Key
 from postroom._kernel.policy import Keeping
 from postroom._kernel.states import State
 
@@ -40,12 +40,24 @@ class Filter(NamedTuple):
     limit: int = 100
     blocking: bool = False
     """Only dead letters that hold up their group (`on_dead="block"`)."""
+    keys: tuple[Key, ...] | None = None
+    """With `ids`: messages that either of them names."""
+
+    @property
+    def is_by_name(self) -> bool:
+        """Whether it names its messages, so that they can be looked up one by one."""
+        return self.ids is not None or self.keys is not None or self.message_id is not None
+
+    def names(self, id_: int, key: Key) -> bool:
+        if self.ids is None and self.keys is None:
+            return True
+        return id_ in (self.ids or ()) or key in (self.keys or ())
 
     def fits(self, message: AnyMessage) -> bool:
         return (
             message.id > self.after
             and (self.states is None or message.state in self.states)
-            and (self.ids is None or message.id in self.ids)
+            and self.names(message.id, message.key)
             and self.topic in {None, message.topic}
             and self.source in {None, message.source}
             and self.message_id in {None, message.message_id}

@@ -33,13 +33,15 @@ class Ending(StrEnum):
     """A newer message with the same collapse key took its place."""
     DISCARDED = "discarded"
     """It died in a box with `dead_letter="discard"`."""
+    CANCELLED = "cancelled"
+    """By `cancel`, while it waited."""
 
 
 TRANSITIONS: MappingProxyType[State, frozenset[State]] = MappingProxyType(
     {
         # enqueue and mark_processing; mark_processed; mark_dead
         State.SEEN: frozenset({State.WAITING, State.DONE, State.DEAD}),
-        # claim; collapse and mark_processed; expiry, delivery limit and mark_dead
+        # claim; collapse, cancel and mark_processed; expiry, delivery limit and mark_dead
         State.WAITING: frozenset({State.CLAIMED, State.DONE, State.DEAD}),
         # abandon, release and reap; claim after the lease has passed; ack; fail
         State.CLAIMED: frozenset({State.WAITING, State.CLAIMED, State.DONE, State.DEAD}),

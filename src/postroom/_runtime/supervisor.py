@@ -22,7 +22,7 @@ Hook = Callable[[], Any]
 
 DEAF_SECONDS = 2.0
 """Between attempts to hear again; meanwhile the pumps poll."""
-WAKING = ("put", "replay", "mark")
+WAKING = ("put", "replay", "mark", "cancel")
 """What may give a pump something to claim."""
 
 

@@ -546,6 +546,14 @@ class MemoryVerbs:
             return False
         return True
 
+    @instant
+    def cancel(self, box: Box, which: Filter, *, tx: Any = None) -> list[Key]:
+        with self._open(box) as (shelf, now, _):
+            waiting = self._matching(shelf, which._replace(states=frozenset({State.WAITING})))
+            for entry in waiting:
+                self._finish(shelf, entry, Ending.CANCELLED, now, by=None, blank=box.keeping.on_success == "delete")
+            return [entry.draft.key for entry in waiting]
+
     # -- replay and purge ----------------------------------------------------------------------------------------
 
     @instant
@@ -593,7 +601,8 @@ class MemoryVerbs:
             return [_message(entry) for entry in self._matching(shelf, which)]
 
     def _matching(self, shelf: Shelf, which: Filter) -> list[Entry]:
-        named = None if which.ids is None else sorted(shelf.entries.keys() & set(which.ids))
+        by_ids = which.ids is not None and which.keys is None
+        named = sorted(shelf.entries.keys() & set(which.ids or ())) if by_ids else None
         among = shelf.entries.values() if named is None else map(shelf.entries.__getitem__, named)
         fitting = (entry for entry in among if which.fits(_message(entry)) and (not which.blocking or _blocks(entry)))
         return list(itertools.islice(fitting, which.limit))

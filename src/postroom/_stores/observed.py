@@ -183,6 +183,10 @@ class ObservedVerbs:
         return (yield from self._watch("mark", box, keys, step))
 
     @verb
+    def cancel(self, box: Box, which: Filter, *, tx: Any = None) -> Program[list[Key]]:
+        return (yield from self._watch("cancel", box, which, call(self.store.cancel, box, which, tx=tx)))
+
+    @verb
     def migrate(self) -> Program[list[int]]:
         return (yield call(self.store.migrate))
 

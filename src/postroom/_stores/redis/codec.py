@@ -332,4 +332,6 @@ def filter_given(which: Filter, *, after: str, limit: int, looks: int) -> dict[s
             given.setdefault("set", _SETS.get(next(iter(which.states)), "index"))
     if which.ids is not None:
         given["ids"] = sorted({id_text(id_) for id_ in which.ids})
+    if which.keys is not None:
+        given |= {"keys": sorted(set(which.keys)), "looks_inside": True}
     return given

@@ -190,15 +190,18 @@ class RedisVerbs:
 
     @verb
     def replay(self, box: Box, which: Filter, *, tx: Any = None) -> Program[list[Key]]:
+        return (yield from self._move("replay", box, which._replace(states=frozenset({State.DEAD}))))
+
+    def _move(self, name: str, box: Box, which: Filter) -> Program[list[Key]]:
+        """A script that finds messages and moves them; returns their keys."""
         keys: list[Key] = []
-        dead = which._replace(states=frozenset({State.DEAD}))
 
         def collect(blob: bytes) -> int:
-            made = [Key(*pair) for pair in codec.decode(blob)]
-            keys.extend(made)
-            return len(made)
+            moved = [Key(*pair) for pair in codec.decode(blob)]
+            keys.extend(moved)
+            return len(moved)
 
-        yield from self._page("replay", box, dead, collect, wait="must")
+        yield from self._page(name, box, which, collect, wait="must")
         return keys
 
     @verb
@@ -284,6 +287,10 @@ class RedisVerbs:
         given, bodies = codec.drafts_given([Draft(*key) for key in keys], fifo=False)
         given |= {"mark": mark, "error": error or ""}
         return codec.kept((yield from self._script_with_ids("mark", box, given, bodies)))
+
+    @verb
+    def cancel(self, box: Box, which: Filter, *, tx: Any = None) -> Program[list[Key]]:
+        return (yield from self._move("cancel", box, which._replace(states=frozenset({State.WAITING}))))
 
     # -- the rest ------------------------------------------------------------------------------------------------
 

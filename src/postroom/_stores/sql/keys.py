@@ -10,7 +10,7 @@ from postroom._stores.sql import rows
 from postroom._stores.sql.lines import Doomed
 from postroom._stores.sql.queue import Known, QueuePrograms
 from postroom._stores.sql.statements import Many, Statement
-from postroom.spi import Box, Draft, Ending, Key, Mark, Sighting, State
+from postroom.spi import Box, Draft, Ending, Filter, Key, Mark, Sighting, State
 
 
 class KeyPrograms:
@@ -96,3 +96,12 @@ class KeyPrograms:
             yield Many("end_batch", ("box", "group_id", "id"), [(box.key, known.line, known.id)])
         yield from self.queue.bury(box, [Doomed(known.id, known.line, error)])
         return True
+
+    def cancel(self, box: Box, which: Filter) -> Program[list[Key]]:
+        yield from self.queue.lock_writes()
+        waiting = yield from self.queue.lock_waiting(box, which._replace(states=frozenset({State.WAITING})))
+        blank = box.keeping.on_success == "delete"
+        yield from self.queue.finish(box, [message.id for message in waiting], Ending.CANCELLED, blank=blank)
+        if waiting:
+            yield from self.queue.notify_of_lines(box)
+        return [message.key for message in waiting]

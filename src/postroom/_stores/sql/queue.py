@@ -621,9 +621,19 @@ class QueuePrograms:
         fences = {id_: held[id_][1].fence for id_ in sorted(held)}
         return {"box": box.key, "owner": self.engine.token(owner), **self.engine.claims(fences)}
 
+    def notify_of_lines(self, box: Box) -> Program[None]:
+        """Where an engine notifies: the next of a group may be for a worker of another process."""
+        yield from ()
+
     # -- replay and purge ----------------------------------------------------------------------------------------
 
+    def lock_writes(self) -> Program[None]:
+        """Where an engine has one writer: take the lock before anything is read. A caller's transaction that reads
+        first cannot write once another has written."""
+        yield Statement("reserve", {"count": 0})
+
     def replay(self, box: Box, which: Filter) -> Program[list[Key]]:
+        yield from self.lock_writes()
         now = yield from self.moment()
         found = yield from self.find(box, which._replace(states=frozenset({State.DEAD})))
         dead = {message.id: message for message in found}
@@ -664,22 +674,12 @@ class QueuePrograms:
     def find(self, box: Box, which: Filter) -> Program[list[StoredMessage]]:
         if which.blocking:  # whoever blocks a line is dead, and stands in it
             which = which._replace(states=frozenset({State.DEAD}))
-        if which.ids is not None or which.message_id is not None:
+        if which.is_by_name:
             found = yield from self._look_up(box, which)
             standing = [row for row in found if not which.blocking or row[rows.LINE] is not None]
             messages = [message for row in standing if which.fits(message := rows.message_of(self.engine, row))]
             return messages[: which.limit]
-        parameters = {
-            "box": box.key,
-            "after": which.after,
-            "limit": which.limit,
-            "topic": which.topic,
-            "source": which.source,
-            "group_id": which.group,
-            "correlation_id": which.correlation_id,
-            "blocking": int(which.blocking),
-            **{state.value: int(which.states is None or state in which.states) for state in State},
-        }
+        parameters = _filter_parameters(box, which)
         if which.states == frozenset({State.DEAD}):
             found = yield Statement("find_dead", parameters)
         else:
@@ -688,12 +688,25 @@ class QueuePrograms:
                 found = yield Statement("find_far", parameters)
         return [rows.message_of(self.engine, row) for row in found]
 
+    def lock_waiting(self, box: Box, which: Filter) -> Program[list[StoredMessage]]:
+        """The waiting messages that fit. Nobody else changes them before this transaction ends."""
+        if which.is_by_name:
+            return (yield from self.find(box, which))
+        found = yield Statement("find_waiting", _filter_parameters(box, which))
+        return [rows.message_of(self.engine, row) for row in found]
+
     def _look_up(self, box: Box, which: Filter) -> Program[list[Row]]:
-        """What is named is few: the rest of the filter is applied to what was found."""
-        if which.ids is not None:
+        """What is named is few: the rest of the filter is applied to what was found, in id order."""
+        if which.ids is None and which.keys is None:
+            return (yield Statement("find_named", {"box": box.key, "message_id": which.message_id}))
+        found: dict[int, Row] = {}
+        if which.ids:
             ids = self.engine.array(sorted(set(which.ids)))
-            return (yield Statement("find_listed", {"box": box.key, "ids": ids}))
-        return (yield Statement("find_named", {"box": box.key, "message_id": which.message_id}))
+            found |= {row[rows.ID]: row for row in (yield Statement("find_listed", {"box": box.key, "ids": ids}))}
+        for message_id in sorted({key.message_id for key in which.keys or ()}):
+            named = yield Statement("find_named", {"box": box.key, "message_id": message_id})
+            found |= {row[rows.ID]: row for row in named}
+        return [found[id_] for id_ in sorted(found)]
 
     def boxes(self) -> Program[list[str]]:
         found = yield Statement("boxes")
@@ -704,6 +717,20 @@ class QueuePrograms:
         [(done,)] = yield Statement("count_done", {"box": box.key})
         counted = {rows.STATES[code]: count for code, count in found}
         return {state: counted.get(state, 0) for state in State} | {State.DONE: done}
+
+
+def _filter_parameters(box: Box, which: Filter) -> dict[str, Any]:
+    return {
+        "box": box.key,
+        "after": which.after,
+        "limit": which.limit,
+        "topic": which.topic,
+        "source": which.source,
+        "group_id": which.group,
+        "correlation_id": which.correlation_id,
+        "blocking": int(which.blocking),
+        **{state.value: int(which.states is None or state in which.states) for state in State},
+    }
 
 
 def suspicion(box: Box, ask: Ask) -> dict[str, Any]:

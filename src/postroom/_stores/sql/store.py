@@ -157,6 +157,10 @@ class SqlVerbs:
         return (yield from self._transact(self._keys.mark, box, keys, mark, error, tx=tx))
 
     @verb
+    def cancel(self, box: Box, which: Filter, *, tx: Any = None) -> Program[list[Key]]:
+        return (yield from self._transact(self._keys.cancel, box, which, tx=tx))
+
+    @verb
     def migrate(self) -> Program[list[int]]:
         return (yield call(self._driver.transact, self._schema.migrate))
 

@@ -24,6 +24,7 @@ _TOPICS = (
     *(
         "base",
         "boxes",
+        "cancel",
         "claim",
         "collapse",
         "conflict",
@@ -51,6 +52,7 @@ from postroom.testing.conformance.base import (  # noqa: E402
     Transaction,
 )
 from postroom.testing.conformance.boxes import BoxesConformance  # noqa: E402
+from postroom.testing.conformance.cancel import CancelConformance  # noqa: E402
 from postroom.testing.conformance.claim import ClaimConformance  # noqa: E402
 from postroom.testing.conformance.collapse import CollapseConformance  # noqa: E402
 from postroom.testing.conformance.conflict import ConflictConformance  # noqa: E402
@@ -81,6 +83,7 @@ __all__ = [
     # The topics.
     "AckConformance",
     "BoxesConformance",
+    "CancelConformance",
     "ClaimConformance",
     "CollapseConformance",
     "ConflictConformance",
@@ -138,7 +141,7 @@ class QueueConformance(
     """The behaviour of `QueueStore`. Some of it is seen through `record` and `mark`."""
 
 
-class KeyConformance(RecordConformance, MarkConformance):
+class KeyConformance(RecordConformance, MarkConformance, CancelConformance):
     """The behaviour of `KeyStore`."""
 
 

@@ -59,7 +59,7 @@ class TransactionConformance(Suite):
         await box.bury(draft("dead"))
         await box.put(draft("claimed"))
         claimed = await box.take()
-        await box.put(draft("waiting"))
+        await box.put(draft("waiting"), draft("unwanted"))
         before = await box.find()
 
         async def change(tx: Any) -> None:
@@ -67,6 +67,7 @@ class TransactionConformance(Suite):
             await box.store.settle(box.box, [Settlement.done(claim_of(claimed))], tx=tx)
             await box.store.replay(box.box, Filter(), tx=tx)
             await box.store.record(box.box, [Draft(SOURCE, "seen")], tx=tx)
+            assert await box.store.cancel(box.box, Filter(keys=(Key(SOURCE, "unwanted"),)), tx=tx)
             await box.store.mark(box.box, [Key(SOURCE, "dead")], "processed", tx=tx)
             assert await box.store.claim(box.box, Ask(ALICE, seconds(LEASE), 10), tx=tx)
             raise Changed
@@ -75,6 +76,17 @@ class TransactionConformance(Suite):
             async with begin() as tx:
                 await change(tx)
         assert await box.find() == before
+
+    @pytest.mark.req("C-55")
+    async def test_a_cancellation_commits_with_the_caller(self, open_box: OpenBox, begin: Transaction) -> None:
+        box = open_box()
+        await box.put(draft("1"))
+        async with begin() as tx:
+            await box.store.put(box.box, [draft("2")], tx=tx)
+            keys = (Key(SOURCE, "1"), Key(SOURCE, "2"))
+            assert await box.store.cancel(box.box, Filter(keys=keys), tx=tx) == [*keys]
+            assert await box.state("1") is State.WAITING
+        assert [await box.state(name) for name in "12"] == [State.DONE, State.DONE]
 
     @pytest.mark.req("OBX-003", "C-55")
     async def test_a_settlement_commits_with_the_caller(self, open_box: OpenBox, begin: Transaction) -> None:

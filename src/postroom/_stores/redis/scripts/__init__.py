@@ -13,7 +13,7 @@ from typing import NamedTuple
 _NEEDS = "-- needs:"
 VERBS = (
     *("put", "claim", "settle", "turn", "renew", "reap", "replay", "purge", "find", "counts"),
-    *("record", "mark", "attempts"),
+    *("record", "mark", "cancel", "attempts"),
 )
 NEEDS_IDS, AMBIGUOUS = b"ids", b"ambiguous"
 """Answers of scripts that have changed nothing."""

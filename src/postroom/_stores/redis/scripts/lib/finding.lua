@@ -1,15 +1,44 @@
 -- Which messages fit a filter.
 
+-- Adds the ids of a message id: who holds it, and those of other sources and of earlier lives.
+local function add_ids_of(message_id, ids)
+  local first = call('HGET', DEDUP, message_id)
+  if first then ids[#ids + 1] = sub(first, 1, 16) end
+  for _, member in ipairs(beginning(NAMESAKES, prefixed(message_id), -1)) do ids[#ids + 1] = id_of(member) end
+end
+
+-- The ids that a filter names, by themselves or by keys, each once. `named[id]` is true, or the set of sources that keys
+-- ask for.
+local named = {}
+local function named_by(filter)
+  local ids = {}
+  for _, id in ipairs(filter.ids or {}) do
+    if not named[id] then
+      named[id] = true
+      ids[#ids + 1] = id
+    end
+  end
+  for _, key in ipairs(filter.keys or {}) do
+    local found = {}
+    add_ids_of(key[2], found)
+    for _, id in ipairs(found) do
+      if not named[id] then
+        named[id] = {}
+        ids[#ids + 1] = id
+      end
+      if named[id] ~= true then named[id][key[1]] = true end
+    end
+  end
+  return ids
+end
+
 -- The ids among which to look, in order, after `after`; and whether these are all.
 local function choose(filter)
   local ids = {}
-  if filter.ids then
-    ids = filter.ids
+  if filter.ids or filter.keys then
+    ids = named_by(filter)
   elseif filter.message_id then
-    -- Whoever holds it, and those of other sources and of earlier lives.
-    local first = call('HGET', DEDUP, filter.message_id)
-    if first then ids[1] = sub(first, 1, 16) end
-    for _, member in ipairs(beginning(NAMESAKES, prefixed(filter.message_id), -1)) do ids[#ids + 1] = id_of(member) end
+    add_ids_of(filter.message_id, ids)
   elseif filter.set == 'captured' then
     ids = call('ZRANGE', CAPTURED, 0, -1)
   elseif filter.set == 'dlq' or filter.set == 'seen' then
@@ -38,6 +67,8 @@ local function fits(filter, id, progress, body)
   if filter.blocking and not (progress[STATE] == 'x' and line_of(id)) then return false end
   if not filter.looks_inside then return true end
   local content = content_of(body)
+  local sources = named[id]
+  if type(sources) == 'table' and not sources[content.source] then return false end
   return (not filter.topic or content.topic == filter.topic)
     and (not filter.source or content.source == filter.source)
     and (not filter.message_id or content.message_id == filter.message_id)

@@ -95,6 +95,17 @@ class PostgresQueue(QueuePrograms):
         alone = alone and drafts[0].collapse_key is None
         return _arrived((yield Statement("arrive", columns, alone=alone)))
 
+    def lock_writes(self) -> Program[None]:
+        yield from ()
+
+    def lock_waiting(self, box: Box, which: Filter) -> Program[list[StoredMessage]]:
+        """Find, lock in id order, and look again: a message may have been claimed or replaced before it was locked."""
+        found = yield from super().lock_waiting(box, which)
+        if not found:
+            return []
+        locked = yield Statement("lock_waiting", {"ids": sorted(message.id for message in found)})
+        return (yield from self.find(box, which._replace(ids=tuple(id_ for (id_,) in locked), keys=None)))
+
     def replay(self, box: Box, which: Filter) -> Program[list[Key]]:
         revived = yield from super().replay(box, which)
         if revived and self._wakeups.tells(box.key, joined=True):
@@ -226,6 +237,10 @@ class PostgresQueue(QueuePrograms):
     def _notify_of_lines(self, box: Box, kept: list[bool]) -> Program[None]:
         """The next of a group may be for another worker: of another topic, or because this one claims nothing now."""
         if box.order.fifo and any(kept) and self._wakeups.tells(box.key, joined=False):
+            yield Statement("notify", {"channel": self._channel, "box": box.key})
+
+    def notify_of_lines(self, box: Box) -> Program[None]:
+        if box.order.fifo and self._wakeups.tells(box.key, joined=True):
             yield Statement("notify", {"channel": self._channel, "box": box.key})
 
     def _complete(self, box: Box, done: Sequence[Indexed]) -> Program[list[int]]:

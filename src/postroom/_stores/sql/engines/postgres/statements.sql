@@ -670,6 +670,31 @@ UPDATE postroom_queue q SET available_at = :now
 -- name: lock_dead
 SELECT id FROM postroom_queue WHERE id = ANY (:ids::bigint[]) AND state = 4 ORDER BY id FOR UPDATE
 
+-- name: find_waiting
+-- Waiting messages, in id order. No index has all of them: the ready index has those that can be claimed, now or later, and
+-- the index of lines has those that stand behind the first. The bounds that exclude nothing are the leading columns of these
+-- indexes; a bare id would make the primary key seem to fit.
+SELECT w.*
+  FROM (SELECT q.id FROM postroom_queue q
+         WHERE q.box = :box AND q.available_at <= 'infinity' AND q.state = 1 AND q.id + 0 > :after::bigint
+        UNION ALL
+        SELECT q.id FROM postroom_queue q
+         WHERE q.box = :box AND q.group_id >= '' AND coalesce(q.available_at, 'infinity') = 'infinity' AND q.state = 1
+           AND q.id + 0 > :after::bigint AND q.available_at IS NULL
+         ORDER BY 1) n
+  CROSS JOIN LATERAL (SELECT * FROM postroom_work w WHERE w.id = n.id LIMIT 1) w
+ WHERE (:topic::text IS NULL OR w.topic = :topic)
+   AND (:source::text IS NULL OR w.source = :source)
+   AND (:group_id::text IS NULL OR w.group_id = :group_id)
+   AND (:correlation_id::text IS NULL OR w.correlation_id = :correlation_id)
+ ORDER BY n.id
+ LIMIT :limit
+
+-- name: lock_waiting
+-- A row that another transaction has locked is waited for: a claim takes it, and then it is left alone, or the lock has
+-- another reason, and then it must not be missed. FOR UPDATE, since it leaves its line: see `sleep`.
+SELECT id FROM postroom_queue WHERE id = ANY (:ids::bigint[]) AND state = 1 ORDER BY id FOR UPDATE
+
 -- name: revive
 UPDATE postroom_queue q
    SET state = 1, died_at = NULL, attempt = 0, deliveries = 0, lost_leases = 0, expires = NULL,

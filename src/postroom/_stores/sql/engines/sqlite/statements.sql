@@ -133,6 +133,23 @@ SELECT g.value,
  WHERE holder IS NOT NULL
  ORDER BY 1, 3
 
+-- name: find_waiting
+-- As `find_dead`, for waiting messages. No index has all of them: the ready index has those that can be claimed, now or
+-- later, and the index of lines has those that stand behind the first. `+id` keeps SQLite from reading the table instead.
+SELECT w.*
+  FROM (SELECT id FROM postroom_queue INDEXED BY postroom_queue_ready
+         WHERE box = :box AND state = 1 AND available_at IS NOT NULL AND +id > :after
+        UNION ALL
+        SELECT id FROM postroom_queue INDEXED BY postroom_queue_line
+         WHERE box = :box AND group_id IS NOT NULL AND state = 1 AND available_at IS NULL AND +id > :after) q
+  CROSS JOIN postroom_work w ON w.id = q.id
+ WHERE (:topic IS NULL OR w.topic = :topic)
+   AND (:source IS NULL OR w.source = :source)
+   AND (:group_id IS NULL OR w.group_id = :group_id)
+   AND (:correlation_id IS NULL OR w.correlation_id = :correlation_id)
+ ORDER BY q.id
+ LIMIT :limit
+
 -- name: lock_dead
 SELECT q.id FROM json_each(:ids) i CROSS JOIN postroom_queue q ON q.id = i.value WHERE q.state = 4
 

@@ -92,7 +92,7 @@ CREATE TABLE postroom_ledger (
     attempt       integer     NOT NULL,
     deliveries    integer     NOT NULL,
     box           text        COLLATE "C" NOT NULL,
-    ending        text        NOT NULL,               -- handled, marked, superseded or discarded
+    ending        text        NOT NULL,               -- handled, marked, superseded, discarded or cancelled
     last_error    text
 );
 

@@ -71,7 +71,7 @@ CREATE TABLE postroom_ledger (
     box           TEXT    NOT NULL,
     completed_at  INTEGER NOT NULL,
     completed_by  TEXT,
-    ending        TEXT    NOT NULL,              -- handled, marked, superseded or discarded
+    ending        TEXT    NOT NULL,              -- handled, marked, superseded, discarded or cancelled
     attempt       INTEGER NOT NULL,
     deliveries    INTEGER NOT NULL,
     last_error    TEXT
