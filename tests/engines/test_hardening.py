@@ -96,7 +96,7 @@ def test_a_relative_path_is_that_of_the_first_folder(tmp_path: Path, monkeypatch
 async def test_a_private_memory_database_has_no_transactions_to_share() -> None:
     async with postroom.Postroom("sqlite:///:memory:", deploy_schema=True) as room:
         with pytest.raises(FeatureMissing):
-            room.inbox().handler("t", transactional=True)(lambda _message, _tx: None)
+            room.inbox().handler("t", transactional=True)(lambda _message, _tx: None)  # type: ignore[type-var]
         await room.inbox().enqueue("t", "x", source="s", message_id="1")
 
 
@@ -191,6 +191,6 @@ def test_a_room_without_handlers_does_not_run_for_ever() -> None:
 def test_a_handler_without_a_topic_is_refused() -> None:
     with pytest.raises(postroom.ArgumentTypeError, match="@inbox"):
 
-        @postroom.Postroom("memory://").inbox().handler
+        @postroom.Postroom("memory://").inbox().handler  # type: ignore[call-overload]
         async def handle(message: object) -> None:
             """Never registered."""

@@ -341,13 +341,13 @@ class TestRegistration:
         box = room.inbox()
         for function in (one, bare):
             with pytest.raises(ArgumentTypeError, match="gets a list"):
-                box.handler("t", batch=2)(function)
+                box.handler("t", batch=2)(function)  # type: ignore[type-var]
         with pytest.raises(ArgumentTypeError, match="say how many, by batch="):
-            box.handler("t")(some)
+            box.handler("t")(some)  # type: ignore[type-var]
         with pytest.raises(ArgumentTypeError, match=r"registered for Named, .* annotated with int"):
-            box.handler(Named)(other)
+            box.handler(Named)(other)  # type: ignore[arg-type]
         box.handler(Named)(one)
-        box.handler(Payment)(vague)  # what a type checker knows better is left to it
+        box.handler(Payment)(vague)  # type: ignore[arg-type]  # what a type checker knows better is left to it
         box.handler("t", batch=2)(some)
         box.handler("u")(bare)
 
@@ -363,7 +363,7 @@ class TestRegistration:
             return
         for wrong in (one, plain):
             with pytest.raises((ArgumentTypeError, ArgumentValueError), match="transactional"):
-                register(wrong)
+                register(wrong)  # type: ignore[type-var]
         register(two)
 
     async def test_a_type_that_no_payload_can_have(self, room: Postroom) -> None:
@@ -622,7 +622,7 @@ class TestUndecodable:
         box = still.inbox(on_undecodable=way)
         got: list[Any] = []
 
-        @box.handler(kind, batch=5)
+        @box.handler(kind, batch=5)  # type: ignore[untyped-decorator]
         async def handle(messages: list[Any]) -> None:
             got.extend(messages)
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, assert_type
+
+import msgspec
 
 from postroom import (
     Backoff,
@@ -34,9 +36,17 @@ from postroom import (
 )
 
 
+class Placed:
+    """What several messages have in common."""
+
+
 @topic("order.placed")
 @dataclass
-class OrderPlaced:
+class OrderPlaced(Placed):
+    order: int
+
+
+class OrderPaid(msgspec.Struct):
     order: int
 
 
@@ -60,7 +70,8 @@ async def use_async() -> None:
         assert_type(receipt.status, ReceiptStatus)
         assert_type(receipt.is_new, bool)
         assert_type(await outbox.enqueue(OrderPlaced(1)), Receipt)
-        assert_type(await outbox.enqueue_many([NewMessage("a", "b"), OrderPlaced(1)]), list[Receipt])
+        assert_type(await outbox.enqueue(OrderPaid(1), due=datetime.now(UTC)), Receipt)
+        assert_type(await outbox.enqueue_many([NewMessage("a", "b"), OrderPlaced(1), OrderPaid(1)]), list[Receipt])
 
         owner = OwnerToken.new()
         messages = await inbox.claim(owner, 30, 10, topics=["paid"])
@@ -127,8 +138,18 @@ async def place(message: Message[OrderPlaced]) -> Outcome:
 
 
 @orders.handler("order.cancelled", batch=10, transactional=True)
-def cancel(messages: list[Message[Any]], tx: Any) -> dict[str, Outcome]:
+async def cancel(messages: list[Message[Any]], tx: Any) -> dict[str, Outcome]:
     return {message.message_id: Outcome.SUCCESS for message in messages}
+
+
+@orders.handler(OrderPlaced, batch=10)
+def count(messages: Sequence[Message[OrderPlaced]]) -> list[Outcome]:
+    return [Outcome.SUCCESS for _ in messages]
+
+
+@orders.handler(OrderPlaced, transactional=True)
+async def store(message: Message[Placed], tx: sqlite3.Connection) -> None:
+    """A handler of a base class takes its subclasses."""
 
 
 @room.on_start
@@ -170,3 +191,4 @@ class Returns:
 
 
 assert_type(orders.handler("order.sent_back")(Returns()), Returns)
+orders.handler(OrderPlaced)(Returns())

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import cached_property
 from itertools import islice
 from typing import Any
 from uuid import UUID
 
 from postroom._faces import check, codec, deaths, duplicates
 from postroom._faces.drafts import MISSING, NewMessage, draft_of
-from postroom._faces.handlers import F, Handlers
+from postroom._faces.sending import TypedMessage, enqueue_verb
 from postroom._faces.transaction import NOT_GIVEN, resolve
 from postroom._kernel.message import Claim, Draft, Key, Message, OnConflict, OnDuplicate, Receipt
 from postroom._kernel.policy import Box
@@ -60,7 +59,7 @@ class BoxVerbs:
 
     # -- in ------------------------------------------------------------------------------------------------------
 
-    @verb
+    @enqueue_verb
     def enqueue(
         self,
         topic: Any,
@@ -112,7 +111,9 @@ class BoxVerbs:
         return receipts[0]
 
     @verb
-    def enqueue_many(self, messages: Iterable[Any], *, tx: Any = NOT_GIVEN) -> Program[list[Receipt]]:
+    def enqueue_many(
+        self, messages: Iterable[NewMessage | TypedMessage], *, tx: Any = NOT_GIVEN
+    ) -> Program[list[Receipt]]:
         """Store many in one transaction: all of them, or none. Returns one receipt each, in order.
 
         Takes up to 100,000 `NewMessage`s and typed messages. A store without transactions (Redis, memory) writes
@@ -412,61 +413,6 @@ class BoxVerbs:
         if older_than is None and target is not State.DONE:
             raise ArgumentTypeError(f"purging {target} messages needs older_than, such as timedelta(days=30)")
         return [(target, keeping.retention if older_than is None else older_than)]
-
-
-class Working:
-    """What a box for async code has besides: handlers, and a worker that calls them."""
-
-    box: Box
-    _store: Any
-    supervisor: Any
-    """Set by the room."""
-
-    @property
-    def claimed_topics(self) -> frozenset[str] | None:
-        """Which topics the worker claims; None is any."""
-        return frozenset(handler.topic for handler in self.handlers) if self.box.work.only_handled else None
-
-    @cached_property
-    def handlers(self) -> Handlers:
-        return Handlers(self.box, self._store.features)
-
-    def handler(
-        self,
-        topic: Any,
-        *,
-        batch: int | None = None,
-        concurrency: int | None = None,
-        transactional: bool = False,
-        timeout: timedelta | None = None,
-    ) -> Callable[[F], F]:
-        """Register a function, plain or async, or an object with a `handle` method, for a topic or a message type.
-
-        It gets the message, or with `batch` a list of messages; with `transactional` also the open transaction, which
-        commits with the completion. None means success; an Outcome is obeyed; an exception is a failed attempt.
-        """
-        if callable(topic) and not isinstance(topic, type):
-            raise ArgumentTypeError('a handler is registered for a topic or a type: write @inbox.handler("topic")')
-
-        def register(function: F) -> F:
-            self.handlers.add(
-                topic, function, batch=batch, concurrency=concurrency, transactional=transactional, timeout=timeout
-            )
-            return function
-
-        return register
-
-    @property
-    def is_running(self) -> bool:
-        return bool(self.supervisor.runs(self.box.key))
-
-    async def start(self) -> None:
-        """Start this box's worker alone."""
-        await self.supervisor.start_box(self)
-
-    async def stop(self) -> None:
-        """Stop this box's worker alone, gracefully."""
-        await self.supervisor.stop_box(self.box.key)
 
 
 def _items(messages: Any) -> Sequence[Any]:

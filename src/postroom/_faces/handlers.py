@@ -8,24 +8,13 @@ import typing
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from types import SimpleNamespace
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any
 
-from postroom._faces import check, codec, typed
-from postroom._kernel.message import Message
+from postroom._faces import check, codec, hints, typed
+from postroom._kernel.decide import Outcome
 from postroom._kernel.policy import Box
 from postroom.errors import ArgumentTypeError, ArgumentValueError, FeatureMissing, HandlerExists
 from postroom.spi import Features
-
-
-class HasHandle(Protocol):
-    """An object that can be registered as a handler."""
-
-    @property
-    def handle(self) -> Callable[..., Any]: ...
-
-
-F = TypeVar("F", bound=Callable[..., Any] | HasHandle)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,9 +41,11 @@ class Handler:
 class Handlers:
     """The handlers of one box: one per topic."""
 
-    def __init__(self, box: Box, features: Features) -> None:
+    def __init__(self, box: Box, features: Features, tx_classes: Sequence[str] = ()) -> None:
+        """`tx_classes`: what the transaction of a handler is; empty where the store does not say."""
         self._box = box
         self._features = features
+        self._tx_classes = tx_classes
         self._by_topic: dict[str, Handler] = {}
 
     def add(
@@ -81,16 +72,13 @@ class Handlers:
             if not is_async:
                 raise ArgumentTypeError("a transactional handler is an async function: its transaction is awaited")
         _check_takes(target, 2 if transactional else 1)
-        takes = _annotated(target)
-        _check_shape(takes, batch)
-        payload_type = takes.payload
-        if isinstance(topic, type):
-            _check_payload(takes, topic)
-            payload_type = topic
+        takes = hints.taken(target, batch, topic)
+        hints.check_result(target)
+        session = hints.session_class(target, self._tx_classes) if transactional else None
         self._by_topic[name] = Handler(
             name,
-            target,
-            codec.decoder(payload_type),
+            target if session is None else _with_session(target, session),
+            codec.decoder(topic if isinstance(topic, type) else takes.payload),
             None if batch is None else check.count("batch", batch),
             None if concurrency is None else check.count("concurrency", concurrency),
             transactional,
@@ -134,57 +122,17 @@ def _check_takes(function: Callable[..., Any], count: int) -> None:
         ) from None
 
 
-class _Takes(NamedTuple):
-    """What the first parameter of a handler is annotated with; None where it says nothing."""
+def _with_session(function: Callable[..., Any], session_class: Any) -> Callable[..., Any]:
+    """The handler asks for a session: one on the connection of its transaction, in which the worker settles."""
 
-    is_list: bool | None = None
-    payload: Any = None
+    @functools.wraps(function)
+    async def handle(given: Any, connection: Any) -> Any:
+        # In this mode the session never commits or closes the transaction, which is the worker's.
+        async with session_class(bind=connection, join_transaction_mode="rollback_only") as session:
+            await session.begin()
+            answer = await function(given, session)
+            if not isinstance(answer, Outcome) or answer.result == "success":
+                await session.flush()  # what the handler has only added to it
+            return answer
 
-
-def _check_shape(takes: _Takes, batch: int | None) -> None:
-    if takes.is_list and batch is None:
-        raise ArgumentTypeError("the handler takes a list of messages: say how many, by batch=, or let it take one")
-    if takes.is_list is False and batch is not None:
-        raise ArgumentTypeError("with batch= a handler gets a list: annotate it list[Message], or leave out batch")
-
-
-def _check_payload(takes: _Takes, topic: type) -> None:
-    try:
-        fits = not isinstance(takes.payload, type) or issubclass(topic, takes.payload)
-    except TypeError:
-        return  # a protocol, or another type that only a type checker can compare
-    if not fits:
-        raise ArgumentTypeError(
-            f"the handler is registered for {topic.__name__}, and its messages are annotated with "
-            f"{takes.payload.__name__}"
-        )
-
-
-def _annotated(function: Callable[..., Any]) -> _Takes:
-    """By `Message`, `Message[T]`, or a list of one of them."""
-    first = next(iter(inspect.signature(function).parameters.values()))
-    # The first alone: what others are annotated with may be there for a type checker only.
-    alone = SimpleNamespace(__annotations__={"first": first.annotation})
-    try:
-        hint = typing.get_type_hints(alone, _globals(function))["first"]
-    except (NameError, AttributeError, TypeError):
-        return _Takes()  # an annotation that only a type checker can see
-    is_list = typing.get_origin(hint) in (list, Sequence)
-    if is_list:
-        (hint,) = typing.get_args(hint)
-    if hint is Message:
-        return _Takes(is_list)
-    if typing.get_origin(hint) is not Message:
-        return _Takes()
-    (payload,) = typing.get_args(hint)
-    return _Takes(is_list, None if payload is Any or isinstance(payload, TypeVar) else payload)
-
-
-def _globals(function: Any) -> dict[str, Any]:
-    """Where the annotations of a function, or of what a partial or an object calls, find their names."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    function = inspect.unwrap(function)
-    if not hasattr(function, "__globals__"):
-        function = type(function).__call__
-    return getattr(function, "__globals__", {})
+    return handle

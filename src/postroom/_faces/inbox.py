@@ -7,8 +7,9 @@ from typing import Any
 from uuid import UUID
 
 from postroom._faces import check, deaths
-from postroom._faces.box import BoxVerbs, Claimed, Working
+from postroom._faces.box import BoxVerbs, Claimed
 from postroom._faces.transaction import NOT_GIVEN, resolve
+from postroom._faces.working import Working
 from postroom._kernel.message import Draft, Key
 from postroom._kernel.program import Async, Program, Sync, call, verb
 from postroom._kernel.queries import Filter

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
-from postroom._faces.box import BoxVerbs, Claimed, Working
+from postroom._faces.box import BoxVerbs, Claimed
 from postroom._faces.transaction import NOT_GIVEN
+from postroom._faces.working import Working
 from postroom._kernel.program import Async, Program, Sync, verb
 
 

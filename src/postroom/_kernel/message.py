@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     # A bare `Message` has any payload. Only type checkers know such defaults before Python 3.13.
     from typing_extensions import TypeVar
 
-    T = TypeVar("T", default=Any)
+    T_co = TypeVar("T_co", default=Any, covariant=True)
 else:
     from typing import TypeVar
 
-    T = TypeVar("T")
+    T_co = TypeVar("T_co", covariant=True)
 P = TypeVar("P")
 
 Format = Literal["json", "text", "bytes"]
@@ -97,7 +97,7 @@ class Draft(NamedTuple):
         return f"<Draft {self.topic!r} {self.source!r}/{self.message_id!r}>"  # never the payload
 
 
-class Message(NamedTuple, Generic[T]):
+class Message(NamedTuple, Generic[T_co]):
     """A message as its store knows it. Immutable: changes go through the verbs of its box."""
 
     id: int
@@ -105,7 +105,7 @@ class Message(NamedTuple, Generic[T]):
     source: str
     message_id: str
     topic: str
-    payload: T
+    payload: T_co
     format: Format
     headers: Mapping[str, str]
     correlation_id: str | None

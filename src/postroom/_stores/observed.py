@@ -60,6 +60,7 @@ class ObservedVerbs:
         self._retry = retry
         self.name = store.name
         self.features = store.features
+        self.tx_classes: Sequence[str] = getattr(store, "tx_classes", ())
         self._observers = tuple(observers)
         self._hearing: dict[str, tuple[Observer, ...]] = {}
 

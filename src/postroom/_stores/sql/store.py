@@ -43,6 +43,8 @@ class SqlVerbs:
     def __init__(self, driver: Driver, *, deploy_schema: bool = False, durable: bool = True) -> None:
         self.name = driver.name
         engine = driver.engine
+        self.tx_classes: Sequence[str] = getattr(driver, "tx_classes", ())
+        """What handlers get as `tx`, as package and class; the first is what it is."""
         self.features = Features(
             durable=durable,
             transactional=durable,

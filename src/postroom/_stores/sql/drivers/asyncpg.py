@@ -98,6 +98,7 @@ class AsyncpgPool:
     """Connections of asyncpg: of a pool of our own, or of the user's."""
 
     wire = AsyncpgWire()
+    tx_classes = ("asyncpg.Connection", "asyncpg.PoolConnectionProxy")
 
     def __init__(self, settings: PoolSettings, pool: Any = None) -> None:
         self._settings = settings

@@ -148,6 +148,8 @@ def _note_error(context: Any) -> None:
 class SqlalchemyPool(SqlalchemyPoolVerbs, Async):
     """An AsyncEngine."""
 
+    tx_classes = ("sqlalchemy.AsyncConnection", "sqlalchemy.AsyncSession")
+
     def __init__(self, engine: Any, wire: Any) -> None:
         super().__init__(engine, wire)
         from sqlalchemy import event

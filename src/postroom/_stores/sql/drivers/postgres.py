@@ -79,6 +79,7 @@ class PostgresVerbs:
         self._explicit = explicit
         self._handlers = handlers
         self._database = database
+        self.tx_classes: Sequence[str] = getattr(pool, "tx_classes", ())
         self._closed = False
         self._failures: dict[int, Failures] = {}
         """Of the transactions that are open for handlers, by the identity of their connections."""

@@ -368,6 +368,7 @@ class PsycopgPool(PsycopgPoolVerbs, Async):
     """For async code."""
 
     wire = PsycopgWire()
+    tx_classes = ("psycopg.AsyncConnection",)
     _local = PerLoop
 
     def watched(self, lease: Lease, note: Note) -> AbstractContextManager[None]:

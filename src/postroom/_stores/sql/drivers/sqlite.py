@@ -314,6 +314,8 @@ class Sqlite3Driver(SqliteVerbs, Sync):
 class AiosqliteDriver(SqliteVerbs, Async):
     """For async code."""
 
+    tx_classes = ("aiosqlite.Connection",)
+
     def __init__(self, path: str, *, engine: SqliteEngine | None = None, clock: Clock | None = None) -> None:
         super().__init__(path, engine=engine, clock=clock)
         self._connections: dict[bool, aiosqlite.Connection] = {}
