@@ -160,7 +160,11 @@ class Turner(Protocol):
 
 @runtime_checkable
 class Transactor(Protocol):
-    """Stores with `features.transactional`: they open transactions for handlers."""
+    """Stores with `features.transactional`: they open transactions for handlers.
+
+    A store may have `tx_classes`, the names of what a handler may expect: `("psycopg.AsyncConnection",)`. A handler
+    that is annotated with another connection is then refused when it is registered.
+    """
 
     def transaction(self) -> AbstractAsyncContextManager[Any]:
         """A transaction that can be passed as `tx`: committed at the end, rolled back on an error."""

@@ -19,6 +19,7 @@ import pytest
 
 import postroom
 from postroom import sync
+from postroom._faces.sending import EnqueueOptions
 from postroom._kernel.program import Async, Sync
 from postroom._room import RoomOptions
 from postroom._stores.memory import MemoryStore, SyncMemoryStore
@@ -110,6 +111,12 @@ def test_sync_twins_have_the_same_verbs_and_signatures(face: type, twin: type) -
     assert set(verbs(face)) - set(verbs(twin)) == ASYNC_ONLY[face]
     for name, function in verbs(twin).items():
         assert parameters(function) == parameters(verbs(face)[name]), name
+
+
+def test_type_checkers_know_every_argument_of_enqueue() -> None:
+    """Its overloads name the keyword arguments once more."""
+    keywords = {item.name for item in parameters(postroom.Outbox.enqueue) if item.kind is item.KEYWORD_ONLY}
+    assert set(EnqueueOptions.__annotations__) == keywords
 
 
 def test_sync_rooms_take_the_same_options() -> None:

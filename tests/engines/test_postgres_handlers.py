@@ -14,7 +14,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
-from postroom import SEPARATE, Message, Outcome, OwnerToken, Postroom, State, TransactionAborted
+from postroom import SEPARATE, ArgumentTypeError, Message, Outcome, OwnerToken, Postroom, State, TransactionAborted
 from postroom.testing import FrozenClock
 from tests.engines.postgres_callers import Order, clean_shop, idle_in_transaction, open_room, orders
 from tests.engines.postgres_pools import ASYNC_POOLS, ENGINES
@@ -435,3 +435,85 @@ class TestSessions:
         await soon(room.drain())
         message = await inbox.get("1")
         assert (orders(), message.state, message.attempt) == ([], State.WAITING, 1)
+
+
+# -- a handler that asks for a session ---------------------------------------------------------------------------------
+
+every_engine = pytest.mark.parametrize("pool", ENGINES)
+
+
+@every_engine
+@pytest.mark.req("C-55")
+async def test_a_handler_that_asks_for_a_session_gets_one(room: Postroom) -> None:
+    """What it has only added is written before the message is done, and all of it commits together."""
+    inbox, outbox = room.inbox(), room.outbox()
+
+    @inbox.handler("t", transactional=True)
+    async def handle(message: Message[str], tx: AsyncSession) -> None:
+        assert isinstance(tx, AsyncSession)
+        await outbox.enqueue("mail", "x", message_id=message.message_id, tx=tx)
+        tx.add(Order(name=message.message_id))
+        assert (orders(), await state_of(inbox)) == ([], State.CLAIMED)
+
+    await put(inbox, 1)
+    await soon(room.drain())
+    assert (orders(), await state_of(inbox), await state_of(outbox)) == (["1"], State.DONE, State.WAITING)
+    assert idle_in_transaction() == 0
+
+
+@every_engine
+@pytest.mark.parametrize("way", ["raises", "outcome", "flush fails"])
+async def test_a_session_is_rolled_back_with_its_handler(room: Postroom, way: str) -> None:
+    inbox, outbox = room.inbox(max_attempts=1), room.outbox()
+
+    @inbox.handler("t", transactional=True)
+    async def handle(message: Message[str], tx: AsyncSession) -> Outcome | None:
+        await outbox.enqueue("mail", "x", tx=tx)
+        tx.add(Order(name="a"))
+        await tx.flush()
+        if way == "raises":
+            raise LookupError
+        if way == "outcome":
+            return Outcome.DEAD
+        tx.add(Order(id=1, name="b"))
+        tx.add(Order(id=1, name="c"))
+        return None
+
+    await put(inbox, 1)
+    await soon(room.drain())
+    assert (orders(), await outbox.find(), await state_of(inbox)) == ([], [], State.DEAD)
+    assert idle_in_transaction() == 0
+
+
+@every_engine
+async def test_a_session_that_is_committed_by_its_handler_commits_nothing(room: Postroom) -> None:
+    """The transaction is the worker's: the session writes, and the worker commits or rolls back."""
+    inbox = room.inbox(max_attempts=1)
+
+    @inbox.handler("t", transactional=True)
+    async def handle(message: Message[str], tx: AsyncSession) -> None:
+        tx.add(Order(name="a"))
+        before = orders()
+        await tx.commit()
+        assert orders() == before
+        if message.message_id == "2":
+            raise LookupError
+
+    await put(inbox, 1, 2)
+    await soon(room.drain())
+    assert (orders(), await states(inbox)) == (["a"], {"1": State.DONE, "2": State.DEAD})
+
+
+@pytest.mark.parametrize("pool", ["asyncpg", "psycopg"])
+async def test_a_session_needs_an_engine(room: Postroom, pool: str) -> None:
+    async def handle(message: Message, tx: AsyncSession) -> None: ...
+    async def right(message: Message, tx: asyncpg.Connection) -> None: ...
+    async def also_right(message: Message, tx: psycopg.AsyncConnection[Any]) -> None: ...
+
+    with pytest.raises(ArgumentTypeError, match=rf"this room passes a {pool}\..*your SQLAlchemy engine .* pool="):
+        room.inbox().handler("t", transactional=True)(handle)
+    fits, other = (right, also_right) if pool == "asyncpg" else (also_right, right)
+    room.inbox().handler("t", transactional=True)(fits)
+    if pool == "psycopg":
+        with pytest.raises(ArgumentTypeError, match=r"with asyncpg\.Connection, .* a psycopg\.AsyncConnection"):
+            room.inbox().handler("u", transactional=True)(other)

@@ -9,15 +9,17 @@ import functools
 import logging
 import sqlite3
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+import aiosqlite
 import msgspec
 import pydantic
 import pytest
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from postroom import Message, Outcome, Postroom, State, topic
 from postroom.errors import ArgumentTypeError, ArgumentValueError, FeatureMissing, HandlerExists
@@ -350,6 +352,56 @@ class TestRegistration:
         box.handler(Payment)(vague)  # type: ignore[arg-type]  # what a type checker knows better is left to it
         box.handler("t", batch=2)(some)
         box.handler("u")(bare)
+
+    async def test_what_no_handler_gets_or_returns(self, room: Postroom) -> None:
+        """Its author would see it only in production, when the first message fails."""
+
+        async def payload(payload: Payment) -> None: ...
+        async def plain(payload: dict[str, Any]) -> None: ...
+        async def payloads(payloads: list[Payment]) -> None: ...
+        async def true(message: Message[Payment]) -> bool:
+            return True
+
+        box = room.inbox()
+        wrong: list[tuple[Any, int | None, str]] = [
+            (payload, None, r"annotated with Payment: annotate it with Message\[Payment\], and read message\.payload"),
+            (plain, None, r"annotated with dict: annotate it with Message\[dict\]"),
+            (payloads, 2, r"annotated with list\[Payment\]: annotate it with list\[Message\[Payment\]\]"),
+            (true, None, "returns a bool, as it is annotated: return None for success, or an Outcome"),
+        ]
+        for function, batch, text in wrong:
+            with pytest.raises(ArgumentTypeError, match=text):
+                box.handler("t", batch=batch)(function)
+        assert len(box.handlers) == 0
+
+    async def test_an_annotation_that_fits_is_accepted(self, room: Postroom) -> None:
+        async def anything(message: Any) -> Any: ...
+        async def thing(message: object) -> None: ...
+        async def shaped(message: Shaped) -> None: ...
+        async def either(message: Message[Payment] | Message[Named]) -> Outcome | None: ...
+        async def some(messages: Iterable[Message[Payment]]) -> None: ...
+
+        box = room.inbox()
+        functions: list[Any] = [anything, thing, shaped, either]
+        for number, function in enumerate(functions):
+            box.handler(str(number))(function)
+        box.handler("some", batch=2)(some)
+        assert len(box.handlers) == 5
+
+    async def test_a_transaction_of_another_kind(self, room: Postroom, store: str) -> None:
+        async def session(message: Message, tx: AsyncSession) -> None: ...
+        async def connection(message: Message, tx: sqlite3.Connection) -> None: ...
+        async def right(message: Message, tx: aiosqlite.Connection) -> None: ...
+
+        if store == "memory":
+            return
+        with pytest.raises(ArgumentTypeError, match=r"passes a aiosqlite\.Connection: .* pool="):
+            room.inbox().handler("t", transactional=True)(session)
+        with pytest.raises(
+            ArgumentTypeError, match=r"sqlite3\.Connection, and this room passes a aiosqlite.Connection"
+        ):
+            room.inbox().handler("t", transactional=True)(connection)
+        room.inbox().handler("t", transactional=True)(right)
 
     async def test_a_transactional_handler_takes_the_transaction_and_is_async(self, room: Postroom, store: str) -> None:
         async def one(message: Any) -> None: ...

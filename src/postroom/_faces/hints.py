@@ -73,6 +73,7 @@ def session_class(function: Callable[..., Any], tx_classes: Sequence[str]) -> An
     `tx_classes` names what the store gives; where it is empty, nothing is known, and nothing is refused.
     """
     hint = _hint(function, 1)
+    hint = typing.get_origin(hint) or hint
     names = _class_names(hint) if isinstance(hint, type) else []
     known = _TX_CLASSES.intersection(names)
     if not known or not tx_classes:
