@@ -80,7 +80,7 @@ async def test_redis_refuses_transactions() -> None:
         with pytest.raises(FeatureMissing):
             await room.outbox().enqueue("t", {}, tx=object())
         with pytest.raises(FeatureMissing):
-            room.inbox().handler("t", transactional=True)(print)
+            room.inbox().handler("t", transactional=True)(print)  # type: ignore[type-var]
 
 
 def test_the_commands_are_those_that_exist() -> None:

@@ -71,7 +71,7 @@ class TestRenewal:
         box, rival = room.inbox(**options), other.inbox(**options)
         everything = asyncio.Event()
 
-        @box.handler("t", batch=batch)  # type: ignore[untyped-decorator]
+        @box.handler("t", batch=batch)
         async def handle(given: Any) -> None:
             messages = given if isinstance(given, list) else [given]
             calls.extend(ids(messages))

@@ -184,6 +184,15 @@ async def take_back(message: Message) -> None:
     assert_type(message.payload, Any)
 
 
+def register(batch: int | None, transactional: bool) -> None:
+    """Options that are not known to the type checker."""
+
+    @orders.handler("order.sent", batch=batch)
+    async def sent(given: Any) -> None: ...
+
+    assert_type(orders.handler("order.sent", transactional=transactional)(Returns()), Returns)
+
+
 class Returns:
     """A handler may be an object, with whatever it needs."""
 

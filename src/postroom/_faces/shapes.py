@@ -53,6 +53,20 @@ F1Tx = TypeVar("F1Tx", bound=Callable[[One, Any], Awaitable[Result]] | HandlesIn
 FNTx = TypeVar("FNTx", bound=Callable[[Many, Any], Awaitable[Results]] | HandlesInTransaction[Many, Awaitable[Results]])
 
 
+class HandlesAnything(Protocol):
+    @property
+    def handle(self) -> Callable[..., Any]: ...
+
+
+F = TypeVar("F", bound=Callable[..., Any] | HandlesAnything)
+
+
+class ForAny(Protocol):
+    """Where `batch` or `transactional` is a variable, nothing more is known."""
+
+    def __call__(self, function: F, /) -> F: ...
+
+
 class ForOne(Protocol):
     def __call__(self, function: F1, /) -> F1: ...
 

@@ -111,6 +111,16 @@ class Working:
         transactional: Literal[True],
         timeout: timedelta | None = None,
     ) -> shapes.ForManyOfInTransaction[T]: ...
+    @overload
+    def handler(
+        self,
+        topic: str,
+        *,
+        batch: int | None = None,
+        concurrency: int | None = None,
+        transactional: bool = False,
+        timeout: timedelta | None = None,
+    ) -> shapes.ForAny: ...
     def handler(
         self,
         topic: Any,
