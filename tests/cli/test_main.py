@@ -33,7 +33,7 @@ def test_it_is_a_module_too(tmp_path: Path) -> None:
 
 def test_help_names_every_command(run_each: RunEach) -> None:
     whole, dead = run_each(("--help",), ("dead", "--help"))
-    for command in ("demo", "run", "status", "dead", "groups", "purge", "migrate", "schema", "bench"):
+    for command in ("demo", "run", "status", "dead", "groups", "cancel", "purge", "migrate", "schema", "bench"):
         assert f" {command} " in whole.stdout
     for command in ("list", "show", "replay", "purge"):
         assert f" {command} " in dead.stdout
@@ -61,6 +61,10 @@ WRONG: dict[tuple[str, ...], str] = {
     ("purge", "--state", "waiting"): "--state",
     ("purge", "--reap"): "MODULE:ROOM",
     ("purge", "--json"): "--json does not ask: add --yes",
+    ("cancel", "--inbox", "inbox"): "name messages, or say which fit",
+    ("cancel", "1", "--topic", "t", "--inbox", "inbox"): "but not both",
+    ("cancel", "--id", "0", "--inbox", "inbox"): "--id",
+    ("cancel", "1", "--url", "memory://"): "name one box",
     ("groups",): "Usage",
     ("groups", "list", "--url", "memory://"): "name one box",
     ("groups", "skip", "--inbox", "inbox"): "name groups, or say --all",

@@ -9,6 +9,7 @@ import typer
 
 from postroom import __version__
 from postroom.cli.bench import bench
+from postroom.cli.cancel import cancel
 from postroom.cli.dead.listing import list_letters
 from postroom.cli.dead.purge import purge as purge_letters
 from postroom.cli.dead.replay import replay
@@ -47,6 +48,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "demo": demo,
     "run": run,
     "status": status,
+    "cancel": cancel,
     "purge": purge,
     "migrate": migrate,
     "schema": schema,
