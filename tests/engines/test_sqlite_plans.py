@@ -20,6 +20,7 @@ HOT = {
     "find_named": ["postroom_message_key"],
     "find": ["INTEGER PRIMARY KEY"],
     "find_dead": ["postroom_queue_dead"],
+    "find_waiting": ["postroom_queue_ready", "postroom_queue_line"],
     "hints": ["postroom_queue_ready"],
     "lines": ["postroom_queue_line", "postroom_queue_held"],
     "promote": ["postroom_queue_line"],

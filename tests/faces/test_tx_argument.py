@@ -23,6 +23,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "release": (OWNER, ["1"]),
     "fail": (OWNER, ["1"], "broken"),
     "replay": ([1],),
+    "cancel": ([1],),
     "skip_blocked": ("g",),
     "already_processed": ("1", "s"),
     "mark_processing": ("1", "s"),
@@ -51,7 +52,7 @@ async def test_an_explicit_none_is_refused(room: Any, verb: str) -> None:
     assert set((await settled(box.counts())).values()) <= {0}
 
 
-@pytest.mark.parametrize("verb", ["enqueue_many", "ack", "replay"])
+@pytest.mark.parametrize("verb", ["enqueue_many", "ack", "replay", "cancel"])
 async def test_none_is_refused_also_for_nothing(room: Any, verb: str) -> None:
     """A mistake is reported the first time that the code runs, not the first time that there is something to write."""
     given: tuple[Any, ...] = (OWNER, []) if verb == "ack" else ([],)
