@@ -141,13 +141,13 @@ SELECT w.*
          WHERE box = :box AND state = 1 AND available_at IS NOT NULL AND +id > :after
         UNION ALL
         SELECT id FROM postroom_queue INDEXED BY postroom_queue_line
-         WHERE box = :box AND group_id IS NOT NULL AND state = 1 AND available_at IS NULL AND +id > :after) q
-  CROSS JOIN postroom_work w ON w.id = q.id
+         WHERE box = :box AND group_id IS NOT NULL AND state = 1 AND available_at IS NULL AND +id > :after) waiting
+  CROSS JOIN postroom_work w ON w.id = waiting.id
  WHERE (:topic IS NULL OR w.topic = :topic)
    AND (:source IS NULL OR w.source = :source)
    AND (:group_id IS NULL OR w.group_id = :group_id)
    AND (:correlation_id IS NULL OR w.correlation_id = :correlation_id)
- ORDER BY q.id
+ ORDER BY waiting.id
  LIMIT :limit
 
 -- name: lock_dead
