@@ -16,6 +16,7 @@ from tests.postgres import create_database, with_driver
 URL = "sqlite:///shop.db"
 
 
+@pytest.mark.req("RHI-072", "RHI-136")
 def test_migrate_makes_the_tables_once(run_each: RunEach, tmp_path: Path) -> None:
     first, second, json = run_each(
         ("migrate", "--url", URL), ("migrate", "--url", URL), ("migrate", "--url", URL, "--json")

@@ -13,6 +13,7 @@ BOX = Box("inbox", "box")
 BROKEN = "not\x00text"
 
 
+@pytest.mark.req("RHI-022", "RHI-149")
 @pytest.mark.parametrize("options", [{}, {"correlation_id": "c"}], ids=["plain", "with options"])
 def test_a_put_that_fails_leaves_nothing_though_a_key_is_in_it_twice(options: dict[str, str]) -> None:
     """A key that comes again begins another statement: what was written before must not stand by itself."""

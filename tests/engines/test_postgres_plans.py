@@ -137,7 +137,7 @@ def _make_small(connection: psycopg.Connection[Any], kind: str) -> None:
     connection.execute("DELETE FROM postroom_message")
 
 
-@pytest.mark.req("IBX-122", "OBX-113", "IBX-125", "IBX-117")
+@pytest.mark.req("IBX-122", "OBX-113", "IBX-125", "IBX-117", "RHI-022", "RHI-148")
 def test_finds_rows_by_index(connection: psycopg.Connection[Any]) -> None:
     """One test for all: the table takes longer than they do."""
     found = {name: _plan(connection, name) for name in HOT}

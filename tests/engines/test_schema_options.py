@@ -89,7 +89,7 @@ def test_without_deployment_a_role_that_may_create_nothing_is_enough() -> None:
             connection.execute(f"DROP ROLE {role}".encode())
 
 
-@pytest.mark.req("IBX-114", "OBX-102", "IBX-API-32")
+@pytest.mark.req("IBX-114", "OBX-102", "IBX-API-32", "RHI-136")
 def test_with_deployment_the_first_use_creates_the_tables(url: str) -> None:
     with Postroom(url, deploy_schema=True) as room:
         assert room.outbox().enqueue("t", "x").is_new

@@ -66,7 +66,7 @@ def test_without_deployment_nothing_is_created_and_the_error_says_what_to_do(url
     assert objects(path) == set()
 
 
-@pytest.mark.req("RHI-081", "RHI-134", "IBX-116", "OBX-104")
+@pytest.mark.req("RHI-081", "RHI-134", "IBX-116", "OBX-104", "RHI-072")
 def test_migrating_again_changes_nothing(url: str, path: Path) -> None:
     with postroom_sync.Postroom(url) as room:
         room.migrate()

@@ -105,3 +105,11 @@ async def test_the_lifetime_of_a_box_holds_for_a_dict(room: Any, clock: FrozenCl
     box = room.inbox("short", lifetime=timedelta(seconds=5))
     await settled(box.enqueue("t", {"id": 7}, source="s", message_id="m"))
     assert (await settled(box.get("m"))).expires == clock.now() + timedelta(seconds=5)
+
+
+@pytest.mark.req("C-16")
+async def test_on_duplicate_of_a_box_holds_for_a_dict(room: Any) -> None:
+    box = room.inbox("first", on_duplicate="reject")
+    await settled(box.enqueue("t", {"id": 7}, source="s", message_id="m"))
+    assert not (await settled(box.enqueue("t", {"id": 8}, source="s", message_id="m"))).updated
+    assert (await settled(box.get("m"))).payload == {"id": 7}

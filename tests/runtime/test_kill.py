@@ -130,7 +130,7 @@ def check_in_order(numbers: list[int]) -> None:
         highest = max(highest, number)
 
 
-@pytest.mark.req("IBX-072", "OBX-047", "IBX-077", "OBX-052", "RHI-167", "C-46")
+@pytest.mark.req("IBX-072", "OBX-047", "IBX-077", "OBX-052", "RHI-167", "C-46", "IBX-SCP-01", "C-01")
 def test_promises_hold_when_workers_are_killed(tmp_path: Path) -> None:
     restarts = int(os.environ.get("POSTROOM_RESTARTS", RESTARTS))
     path = f"{tmp_path}/room.db"

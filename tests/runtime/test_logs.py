@@ -21,7 +21,7 @@ def everything(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.parametrize("kind", ["inbox", "outbox"])
-@pytest.mark.req("IBX-110", "OBX-098", "IBX-113", "OBX-101", "IBX-109", "OBX-097")
+@pytest.mark.req("IBX-110", "OBX-098", "IBX-113", "OBX-101", "IBX-109", "OBX-097", "IBX-090", "OBX-065")
 async def test_each_call_of_a_handler(still: Postroom, kind: str) -> None:
     box: Any = getattr(still, kind)()
     box.handler("single")(always())

@@ -44,6 +44,7 @@ async def write(message: Message[Any], tx: aiosqlite.Connection) -> None:
     await tx.execute("INSERT INTO effect (id) VALUES (?)", [message.message_id])
 
 
+@pytest.mark.req("C-01")
 async def test_effect_and_completion_commit_together(still: Postroom, effects: Effects) -> None:
     box = still.inbox()
 

@@ -113,6 +113,23 @@ class TestCleaning:
 
 
 class TestReading:
+    @pytest.mark.req("IBX-124", "OBX-116", "C-48")
+    @pytest.mark.parametrize("kind", ["inbox", "outbox"])
+    async def test_claims_that_find_nothing_grow_apart(
+        self, room: Postroom, events: Events, loop_time: LoopTime, kind: str
+    ) -> None:
+        box: Any = getattr(room, kind)(poll_interval=HOUR, max_poll_interval=4 * HOUR)
+        box.handler("t")(always())
+        await room.start()
+        await events.wait("claim")
+        claims = 1
+        for pause in (1, 2, 4, 4):  # hours
+            await loop_time.advance(pause * 3600 - 60)
+            assert len(events.of("claim")) == claims
+            await loop_time.advance(120)
+            claims += 1
+            await events.wait("claim", count=claims)
+
     @pytest.mark.req("RHI-087", "C-48")
     async def test_two_claims_are_at_least_as_far_apart_as_was_asked_for(
         self, room: Postroom, events: Events, loop_time: LoopTime

@@ -34,7 +34,7 @@ def member(message_id: str, group: str = "g", **fields: Any) -> Draft:
 class FifoConformance(Suite):
     """Boxes with `order.fifo`."""
 
-    @pytest.mark.req("C-46", "RHI-166")
+    @pytest.mark.req("C-46", "RHI-166", "IBX-OQ-01", "OBX-OQ-03")
     async def test_a_batch_is_the_front_of_a_group_in_order(self, open_box: OpenBox, kind: BoxKind) -> None:
         box = open_box(kind, fifo=True)
         await box.put(*(member(str(n)) for n in range(4)))

@@ -337,7 +337,7 @@ class PutConformance(Suite):
         message = await box.get("1")
         assert (message.group, message.received_at) == ("g", moment)
 
-    @pytest.mark.req("IBX-014")
+    @pytest.mark.req("IBX-014", "CEB-055")
     async def test_of_many_that_put_one_key_at_once_one_is_new(self, open_box: OpenBox, kind: BoxKind) -> None:
         box = open_box(kind)
         receipts = await asyncio.gather(*(box.put_one(draft("1", payload=str(n))) for n in range(20)))

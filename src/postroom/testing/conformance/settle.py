@@ -438,7 +438,7 @@ class ProofConformance(Suite):
             "dead": (State.DEAD, 0),
         }
 
-    @pytest.mark.req("IBX-102", "OBX-091", "C-25")
+    @pytest.mark.req("IBX-102", "OBX-091", "C-25", "RHI-080")
     async def test_an_ambiguous_id_is_refused_and_nothing_is_settled(self, open_box: OpenBox, kind: BoxKind) -> None:
         box = open_box(kind)
         await box.put(draft("1", source="a"), draft("1", source="b"), draft("2"))
