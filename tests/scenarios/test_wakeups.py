@@ -23,10 +23,10 @@ async def test_what_another_room_writes_is_handled_at_once(open_room: OpenRoom, 
     box: Any = getattr(worker, kind)(poll_interval=NEVER, max_poll_interval=NEVER)
     handled: asyncio.Queue[str] = asyncio.Queue()
 
-    @box.handler("t")
     async def handle(message: Message[Any]) -> None:
         handled.put_nowait(message.message_id)
 
+    box.handler("t")(handle)
     await put(getattr(writer, kind)(), "first")
     await worker.start()
     async with asyncio.timeout(10):
