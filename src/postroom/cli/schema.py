@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from typing import Annotated, Any
 
 import typer
 
-from postroom import Postroom, sync
-from postroom._connect import ENVIRONMENT
+from postroom import Postroom
 from postroom._stores.sql.statements import DEFAULT_PREFIX
 from postroom.cli.options import Json, Prefix, RoomArgument, Schema, Url, print_json
 from postroom.cli.place import room_at
@@ -25,7 +23,7 @@ def migrate(
     json: Json = False,
 ) -> None:
     """Make or update the tables. Safe to repeat, and to run everywhere."""
-    store, applied = _migrate(room, url, schema=schema, prefix=prefix)
+    store, applied = asyncio.run(_migrate(room_at(room, url, prefix, schema)))
     if json:
         print_json({"store": store.name, "applied": applied})
     elif applied:
@@ -36,16 +34,7 @@ def migrate(
         typer.echo(f"{store.name}: there are no tables to make in such a store; it was not opened")
 
 
-def _migrate(path: str | None, url: str | None, **names: Any) -> tuple[Any, list[int]]:
-    # A file that cannot be opened leaves nothing behind with sqlite3, but a thread with aiosqlite, which may speak up
-    # after we did. Elsewhere async code has the wider choice of drivers.
-    if path is None and (url or os.environ.get(ENVIRONMENT, "")).startswith("sqlite:"):
-        with sync.Postroom(url, **names) as room:
-            return room.store, room.migrate()
-    return asyncio.run(_migrate_async(room_at(path, url, **names)))
-
-
-async def _migrate_async(room: Postroom) -> tuple[Any, list[int]]:
+async def _migrate(room: Postroom) -> tuple[Any, list[int]]:
     try:
         return room.store, await room.migrate()
     finally:

@@ -354,18 +354,23 @@ class AiosqliteDriver(SqliteVerbs, Async):
         result: R = await visit.result
         return result
 
-    def _connect(self) -> aiosqlite.Connection:
+    async def _connect(self) -> aiosqlite.Connection:
         pending: aiosqlite.Connection = _import_aiosqlite().connect(self.path)
         pending._connector = lambda: connect(self.path)  # noqa: SLF001 - opened in its thread, in our way
         pending._thread.daemon = True  # noqa: SLF001 - a forgotten close() must not keep a script from ending
-        return pending
+        try:
+            return await pending
+        except Exception:
+            # The thread was told to end, and has nothing else to do. Later it would find the event loop closed.
+            pending._thread.join()  # noqa: SLF001
+            raise
 
     def _own(self, *, write: bool) -> Program[aiosqlite.Connection]:
         opening = self._opening.get()
         yield call(opening.acquire)
         try:
             if write not in self._connections:
-                self._connections[write] = yield call(self._connect().__aenter__)
+                self._connections[write] = yield call(self._connect)
             return self._connections[write]
         finally:
             opening.release()
@@ -381,7 +386,7 @@ class AiosqliteDriver(SqliteVerbs, Async):
     @asynccontextmanager
     async def _transaction(self) -> AsyncIterator[aiosqlite.Connection]:
         self._check_open()
-        connection = self._spare.pop() if self._spare else await self._connect().__aenter__()
+        connection = self._spare.pop() if self._spare else await self._connect()
         try:
             await connection.execute("BEGIN IMMEDIATE")
             try:
