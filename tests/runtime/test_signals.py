@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ WORKER = """
 import asyncio, logging, signal, time
 from postroom import Postroom
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores SIGINT
 logging.basicConfig(level="WARNING")
 room = Postroom("sqlite:///room.db")
 
@@ -102,14 +105,19 @@ def room(tmp_path: Path) -> Postroom:
     return room
 
 
-def start(handler: str, folder: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+@contextmanager
+def start(handler: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(
         [sys.executable, "-c", WORKER.replace("HANDLER", handler)],
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-    )
+    ) as worker:
+        try:
+            yield worker
+        finally:
+            worker.kill()
 
 
 def outcome(room: Postroom) -> tuple[State, int, str | None]:
