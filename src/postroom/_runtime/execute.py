@@ -39,7 +39,7 @@ class Executor:
         is_heard: Callable[[str], bool],
     ) -> None:
         self._box = box
-        self._where = where
+        self.where = where
         self._tell = tell
         self._is_heard = is_heard
         self._threads = ThreadPoolExecutor(box.work.concurrency, f"postroom {box.key}")
@@ -129,7 +129,7 @@ class Executor:
         """What the handler returns; if it raised, a fault and True."""
         if _log.isEnabledFor(logging.INFO):
             for message in messages:
-                _log.info("%s handling %s attempt=%d", self._where, name(message), message.attempt + 1)
+                _log.info("%s handling %s attempt=%d", self.where, name(message), message.attempt + 1)
         longest = handler.timeout or self._box.work.handler_timeout
         try:
             if not handler.is_async:
@@ -179,7 +179,7 @@ class Executor:
         done, _ = await asyncio.wait([running], timeout=None if longest is None else longest.total_seconds())
         if longest is not None and not done:
             # A thread cannot be stopped; to go on without it would be to handle a message twice at the same time.
-            _log.warning("%s a handler in a thread took longer than %s; waiting for it", self._where, longest)
+            _log.warning("%s a handler in a thread took longer than %s; waiting for it", self.where, longest)
             await asyncio.wait([running])
             raise HandlerTimeout(longest) from running.exception()
         answer = running.result()

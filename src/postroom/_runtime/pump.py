@@ -54,9 +54,9 @@ class Pump:
         self._store = store
         self._handlers = handlers
         self._topics = topics
-        self._where = escape(f"store={store.name} box={box.key}")
-        self._report = Report(box, self._where, store.errors)
-        self._executor = Executor(box, self._where, self._tell, store.is_heard)
+        self.where = escape(f"store={store.name} box={box.key}")
+        self._report = Report(box, self.where, store.errors)
+        self._executor = Executor(box, self.where, self._tell, store.is_heard)
         self._most = 2 * box.work.batch_size
         self._enough = max(box.work.batch_size // 2, 1)
         """Messages that may wait for a handler which takes no more at a time."""
@@ -110,7 +110,7 @@ class Pump:
                 task.cancel()
             _, stubborn = await asyncio.wait(tasks, timeout=STUBBORN)
             if stubborn:
-                _log.error("%s %d handlers ignore that they were cancelled; left behind", self._where, len(stubborn))
+                _log.error("%s %d handlers ignore that they were cancelled; left behind", self.where, len(stubborn))
 
     async def drain(self) -> int:
         """Until nothing more can be claimed now; answers how many messages were."""
@@ -230,7 +230,7 @@ class Pump:
             if self._suspect is not None:
                 self._work_is_here.set()  # it waits until no claim is under way
         if self.last_error is not None:
-            _log.info("%s the store answers again", self._where)
+            _log.info("%s the store answers again", self.where)
         self.last_error = None
         self._rest.end()
         self._refused_together = 0
@@ -335,7 +335,7 @@ class Pump:
         self._store.errors.log(
             logging.ERROR,
             "%s the store failed (%s); trying again in %.1f s",
-            self._where,
+            self.where,
             self._store.errors.of(error),
             self._rest.seconds,
             error=None if passes else error,
@@ -398,7 +398,7 @@ class Pump:
             except asyncio.CancelledError:
                 if self._executor.is_ending:
                     raise
-                _log.warning("%s a handler has cancelled the task in which it ran; the worker goes on", self._where)
+                _log.warning("%s a handler has cancelled the task in which it ran; the worker goes on", self.where)
                 task = asyncio.current_task()
                 while task is not None and task.uncancel():
                     pass
@@ -657,7 +657,7 @@ class Pump:
                 try:
                     await self._renew()
                 except Exception as error:  # noqa: BLE001 - the next round may succeed; otherwise the leases end
-                    self._store.errors.log(logging.WARNING, "%s leases could not be renewed", self._where, error=error)
+                    self._store.errors.log(logging.WARNING, "%s leases could not be renewed", self.where, error=error)
 
     async def _renew(self) -> None:
         held = list(self._in_hand.values())
@@ -672,7 +672,7 @@ class Pump:
                 pass  # it was claimed here again meanwhile
             elif self._in_hand.get(message.id) is message and not self._is_settled(message.id):
                 message.lease.lost = True  # type: ignore[union-attr]
-                _log.warning("%s lease lost while handling %s", self._where, name(message))
+                _log.warning("%s lease lost while handling %s", self.where, name(message))
 
     def _is_settled(self, id_: int) -> bool:
         """Its outcome is on its way: that the claim no longer holds is as it should be."""

@@ -33,7 +33,7 @@ class Report:
     def settled(self, message: Message[Any], handler: Handler | None, outcome: Outcome, settlement: Settlement) -> None:
         """What was decided about a message that was not handled with success. `settlement` has the redacted error."""
         attempt = f"attempt {message.attempt + 1} of {self._box.delivery.max_attempts}"
-        what = f"{self._where} {name(message)} handler={_handler_name(handler)} {attempt}"
+        what = f"{self._where} {name(message)} handler={handler_name(handler)} {attempt}"
         error = _to_trace(outcome)
         if settlement.verdict == "release":
             level = logging.WARNING if isinstance(outcome, Fault) else logging.INFO
@@ -54,7 +54,7 @@ class Report:
             "%s topic=%s handler=%s failed on a batch of %d: %s; each message is handled alone now",
             self._where,
             escape(messages[0].topic),
-            _handler_name(handler),
+            handler_name(handler),
             len(messages),
             self._errors.for_log(fault.reason or NO_REASON),
             error=fault.error,
@@ -90,7 +90,7 @@ def _moment(delay: timedelta | None) -> str:
     return f"at {(datetime.now(UTC) + delay).isoformat(timespec='seconds')}"
 
 
-def _handler_name(handler: Handler | None) -> str:
+def handler_name(handler: Handler | None) -> str:
     if handler is None:
         return "none"
     function = handler.function

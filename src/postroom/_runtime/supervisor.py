@@ -14,6 +14,7 @@ from postroom._kernel.observer import Event
 from postroom._runtime.janitor import Janitor
 from postroom._runtime.pump import Pump
 from postroom._runtime.service import Service
+from postroom._runtime.watchdog import Watchdog
 from postroom.errors import RoomClosed
 
 _log = logging.getLogger("postroom")
@@ -45,9 +46,10 @@ class _Running(NamedTuple):
 class _Crew:
     """What a room runs in one event loop."""
 
-    def __init__(self, listener: Service) -> None:
+    def __init__(self, listener: Service, store_name: str) -> None:
         self.running: dict[str, _Running] = {}
         self.listener = listener
+        self.watchdog = Watchdog(store_name, lambda: [pump for pump, _ in list(self.running.values())])
         self.change = asyncio.Lock()
         self.hurry = asyncio.Event()
         """Set where a stop must not wait for handlers any longer."""
@@ -80,7 +82,9 @@ class Supervisor:
     def _make_crew(self) -> _Crew:
         name = f"store={self._store.name} listener"
         errors, passes = self._store.errors, self._store.passes
-        return _Crew(Service(name, self._listen, restart_delay=DEAF_SECONDS, errors=errors, passes=passes))
+        return _Crew(
+            Service(name, self._listen, restart_delay=DEAF_SECONDS, errors=errors, passes=passes), self._store.name
+        )
 
     @property
     def is_running(self) -> bool:
@@ -140,6 +144,7 @@ class Supervisor:
         service = Service(name, pump.run, restart_delay=1.0, errors=self._store.errors)
         crew.running[box.box.key] = _Running(pump, service)
         service.start()
+        crew.watchdog.start()
 
     async def start_box(self, box: Any) -> None:
         self._check_open()
@@ -173,6 +178,8 @@ class Supervisor:
         for pump, _ in stopping:
             pump.stop()
         await asyncio.gather(*(self._end(pump, service, crew.hurry) for pump, service in stopping))
+        if not crew.running:
+            crew.watchdog.stop()
 
     def hurry(self) -> None:
         """End the wait of a stop in this event loop: handlers are cancelled, and messages are given back."""
