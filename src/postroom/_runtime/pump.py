@@ -24,6 +24,7 @@ from postroom._kernel.policy import Box, is_suspect
 from postroom._kernel.queries import Ask
 from postroom._kernel.settlement import Settlement
 from postroom._kernel.texts import escape
+from postroom._runtime.again import ClaimedAgain, Wait
 from postroom._runtime.execute import Executor
 from postroom._runtime.fault import Fault
 from postroom._runtime.pace import Begun, Pace, Rest
@@ -62,6 +63,7 @@ class Pump:
         """Messages that may wait for a handler which takes no more at a time."""
         self._in_hand: dict[int, Message[Any]] = {}
         self._lines = Backlog()
+        self._again = ClaimedAgain()
         self._outcomes: list[Settlement] = []
         self._on_their_way: list[list[Settlement]] = []
         """What the turns under way are handing in."""
@@ -289,8 +291,35 @@ class Pump:
                 self._forget(claim, kept=kept)
             if settlement.delay and kept:
                 self.expect(settlement.delay.total_seconds())
+        if self._again:
+            for settlement, kept in zip(outcomes, settled, strict=True):
+                wait = self._again.learn(settlement.target.id, stored=kept)  # type: ignore[union-attr]
+                if wait is not None:
+                    self._resume(wait)
         if self._draining and not in_hand:
             self.wake()
+
+    def _resume(self, wait: Wait) -> None:
+        """Messages that were claimed again are new work, now that their earlier outcomes are stored."""
+        for message in wait.accepted:
+            earlier = self._in_hand.get(message.id)
+            if earlier is not None and earlier.lease is not None:
+                handler = self._handlers.get(message.topic)
+                payload = message.payload if handler is None else handler.decode(message.payload, message.format)
+                self._in_hand[message.id] = message.held(payload, earlier.lease)
+        waiting = (self._in_hand.get(message.id) for message in (*wait.accepted, *wait.behind))
+        ready = [message for message in waiting if message is not None]
+        if wait.refused and self.box.order.fifo:
+            self._give_back(ready)  # the message before them has another outcome to come
+        else:
+            self._begin(ready)
+
+    def _begin(self, held: list[Message[Any]]) -> None:
+        """Hand messages to the handlers."""
+        self._lines.extend(plan(held, self._handlers, fifo=self.box.order.fifo, concurrency=self.box.work.concurrency))
+        self._work_is_here.set()
+        if self._stopping:
+            self.stop()  # told while the claim was under way
 
     def _newer_claim(self, settlement: Settlement) -> Claim | None:
         """The claim under which its message is in hand by now, if this worker has claimed it again meanwhile."""
@@ -354,6 +383,7 @@ class Pump:
         ends = started + self.box.work.lease.total_seconds()
         self._doubtful_from = min(self._doubtful_from, (started + ends) / 2)
         held: list[Message[Any]] = []
+        again: list[Message[Any]] = []
         in_hand, handler_of = self._in_hand, self._handlers.get
         for message in messages:
             claim: Claim = message.claim  # type: ignore[assignment]
@@ -370,10 +400,9 @@ class Pump:
             else:  # its lease passed, and nobody here noticed before: its handler goes on under the new one
                 lease: Lease = earlier.lease  # type: ignore[assignment]
                 lease.claim, lease.ends, lease.lost = claim, ends, False
-        self._lines.extend(plan(held, self._handlers, fifo=self.box.order.fifo, concurrency=self.box.work.concurrency))
-        self._work_is_here.set()
-        if self._stopping:
-            self.stop()  # told while the claim was under way
+                if self._is_settled(id_):
+                    again.append(message)  # or its outcome was stored, and this is new work
+        self._begin(self._again.put_off(again, held) if again else held)
 
     def _forget(self, claim: Claim, *, kept: bool) -> None:
         message = self._in_hand.get(claim.id)
@@ -691,6 +720,7 @@ class Pump:
     async def release_all(self) -> None:
         """Give back whatever is still in hand, uncounted: at the end of patience, or after a failure."""
         self._lines.clear()
+        self._again.clear()
         settled = {settlement.target.id for settlement in self._outcomes}  # type: ignore[union-attr]
         self._give_back(message for id_, message in self._in_hand.items() if id_ not in settled)
         outcomes, self._outcomes, self._in_hand, self._suspect = self._outcomes, [], {}, None
