@@ -16,6 +16,7 @@ from tools.servers.proxy import Proxy
 
 from postroom import Postroom, StorageRetry
 from postroom import sync as postroom_sync
+from postroom._stores.sql.drivers.psycopg import POOL_NAME
 from postroom.spi import Waker
 from tests.postgres import clean_database, with_driver
 from tests.support import settled
@@ -102,3 +103,15 @@ async def test_a_listener_that_was_cut_off_says_so_and_comes_back(driver: str) -
         await waker.wait()
     assert await waker.wait() == frozenset()
     await room.close()
+
+
+async def test_the_text_of_a_pool_forges_no_line(caplog: pytest.LogCaptureFixture) -> None:
+    """libpq puts each address that it has tried on a line of its own."""
+    caplog.set_level(logging.INFO)
+    room = Postroom(with_driver(clean_database(), "psycopg"))
+    await room.migrate()
+    await room.outbox().enqueue("t", 1)
+    logging.getLogger("psycopg.pool").warning("error connecting in %r: %s", POOL_NAME, "first\nsecond\x1b[2J")
+    await room.close()
+    [text] = [record.getMessage() for record in caplog.records if "second" in record.getMessage()]
+    assert text.endswith(r"first\nsecond\x1b[2J")

@@ -13,6 +13,7 @@ from typing import Any
 
 from postroom._kernel.local import Borrowed, PerLoop, PerProcess
 from postroom._kernel.program import Async, Program, Sync, call, verb
+from postroom._kernel.texts import escape
 from postroom._stores.sql.drivers.pools import BEGIN, HEARTBEAT, LASTING, Lease, Note, PoolSettings
 from postroom.errors import ExtraMissing
 
@@ -197,7 +198,7 @@ def _tell_as_our_own(record: logging.LogRecord) -> bool:
     about = record.args[0] if isinstance(record.args, tuple) and record.args else None
     is_ours = isinstance(about, Impatient) or repr(POOL_NAME) in text
     if is_ours:
-        _log.info("the pool of connections: %s", text)
+        _log.info("the pool of connections: %s", escape(text))
     return not is_ours
 
 
