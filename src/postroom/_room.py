@@ -309,7 +309,7 @@ class Postroom(RoomVerbs, Async, public="postroom.Postroom"):
         return self._supervisor.health()
 
     async def is_ready(self) -> bool:
-        """Whether the store answers, the schema fits, every started worker runs and none is being stopped."""
+        """Whether the store responds, the schema fits, every started worker runs and none is being stopped."""
         if self._supervisor.is_stopping:
             return False
         try:

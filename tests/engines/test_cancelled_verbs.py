@@ -48,7 +48,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @contextmanager
 def locked(url: str) -> Iterator[None]:
-    """Nobody else can write meanwhile; on PostgreSQL, nobody can read."""
+    """No other connection can write meanwhile; on PostgreSQL, none can read."""
     if url.startswith("sqlite"):
         with closing(sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)) as connection:
             connection.execute("BEGIN EXCLUSIVE")

@@ -94,20 +94,20 @@ class Executor:
 
     async def _handled(self, piece: Piece, handler: Handler, extra: Sequence[Any]) -> list[Outcome] | Fault:
         messages = [message for message in piece.messages if type(message.payload) is not Undecodable]
-        answers: list[Outcome] = []
+        outcomes: list[Outcome] = []
         if messages:
             given: Any = messages[0] if handler.batch is None else messages
             answer, raised = await self._answer(handler, given, messages, extra)
             if answer is None:
-                answers = [Outcome.SUCCESS] * len(messages)
+                outcomes = [Outcome.SUCCESS] * len(messages)
             elif raised and len(messages) > 1:
                 fault: Fault = answer
                 return fault
             else:
-                answers = [_outcome(answer)] if handler.batch is None else _outcomes(answer, messages)
-        if len(answers) == len(piece.messages):
-            return answers
-        decoded = iter(answers)
+                outcomes = [_outcome(answer)] if handler.batch is None else _outcomes(answer, messages)
+        if len(outcomes) == len(piece.messages):
+            return outcomes
+        decoded = iter(outcomes)
         return [
             self._undecodable(message.payload) if type(message.payload) is Undecodable else next(decoded)
             for message in piece.messages

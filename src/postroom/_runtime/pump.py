@@ -232,7 +232,7 @@ class Pump:
             if self._suspect is not None:
                 self._work_is_here.set()  # it waits until no claim is under way
         if self.last_error is not None:
-            _log.info("%s the store answers again", self.where)
+            _log.info("%s the store works again", self.where)
         self.last_error = None
         self._rest.end()
         self._refused_together = 0

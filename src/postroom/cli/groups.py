@@ -111,7 +111,7 @@ def check_named(groups: Sequence[str] | None, *, everything: bool) -> None:
 
 
 class Report(NamedTuple):
-    """How a command tells what it did."""
+    """How a command reports what it did."""
 
     verb: str
     past: str

@@ -689,7 +689,7 @@ class QueuePrograms:
         return [rows.message_of(self.engine, row) for row in found]
 
     def lock_waiting(self, box: Box, which: Filter) -> Program[list[StoredMessage]]:
-        """The waiting messages that fit. Nobody else changes them before this transaction ends."""
+        """The waiting messages that fit. They are locked until this transaction ends."""
         if which.is_by_name:
             return (yield from self.find(box, which))
         found = yield Statement("find_waiting", _filter_parameters(box, which))
