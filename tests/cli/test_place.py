@@ -10,9 +10,19 @@ from tests.cli.shop import URL, write_module
 WRONG: dict[tuple[str, ...], str] = {
     ("run", "shop"): "'shop' names no room: it should look like shop:room",
     ("run", "shop.py:room"): "'shop.py:room' names a file: write shop:room",
+    ("run", "inner/shop.py:room"): "'inner/shop.py:room' names a file: write inner.shop:room",
+    (
+        "run",
+        "../shop.py:room",
+    ): "'../shop.py:room' names a file: run this in the folder of shop.py, and write shop:room",
+    ("run", "../shop:room"): "'../shop' is not the name of a module: write a dotted name such as shop or app.shop",
+    ("dead", "list", "--room", "/srv/shop:room", "--inbox", "orders"): "'/srv/shop' is not the name of a module",
+    ("status", ".shop:room"): "'.shop' is not the name of a module",
+    ("status", "shop.:room"): "'shop.' is not the name of a module",
     ("run", "nowhere:room"): "there is no module 'nowhere', here or installed",
     ("run", "shop.inner:room"): "there is no module 'shop.inner', here or installed",
     ("run", "shop:nothing"): "there is no 'nothing' in the module 'shop'",
+    ("run", "shop:room.nothing"): "there is no 'room.nothing' in the module 'shop'",
     ("run", "shop:number"): "shop:number is a builtins.int, not a postroom.Postroom",
     ("run", "plain:room"): "plain:room is a postroom.sync.Postroom, not a postroom.Postroom",
     ("run", "shop:empty"): "shop:empty has no handlers: there is nothing to run",
@@ -38,12 +48,56 @@ def test_what_is_wrong_is_said_in_one_line(run_each: RunEach, tmp_path: Path) ->
         assert ran.stderr.count("\n") == 1, arguments
 
 
-def test_what_is_wrong_in_the_module_is_traced(run_each: RunEach, tmp_path: Path) -> None:
-    write_module(tmp_path, "import not_installed\n", "imports")
-    write_module(tmp_path, "open('missing.txt')\n", "opens")
-    imports, opens = run_each(("run", "imports:room"), ("status", "opens:room"))
-    for ran, name, error in ((imports, "imports", "No module named 'not_installed'"), (opens, "opens", "[Errno 2]")):
-        *trace, last = ran.stderr.splitlines()
+BROKEN = {
+    "imports": ("import not_installed\n", "ModuleNotFoundError: No module named 'not_installed'"),
+    "opens": ("open('missing.txt')\n", "FileNotFoundError: [Errno 2]"),
+    "connects": (
+        "import postroom\nroom = postroom.Postroom('shop.db')\n",
+        "postroom.errors.ArgumentValueError: this is",
+    ),
+    "outer": ("import imports\n", "ModuleNotFoundError: No module named 'not_installed'"),
+    "chains": ("try:\n    import imports\nexcept ImportError:\n    raise ValueError from None\n", "ValueError"),
+    "lazy": ("def __getattr__(name):\n    raise ValueError('no ' + name)\n", "ValueError: no room"),
+}
+"""Modules that cannot be imported: what is in them, and the error."""
+
+
+def test_an_error_in_the_module_is_traced_without_other_frames(run_each: RunEach, tmp_path: Path) -> None:
+    for name, (text, _) in BROKEN.items():
+        write_module(tmp_path, text, name)
+    all_ran = run_each(*(("run", f"{name}:room") for name in BROKEN))
+    for (name, (_, error)), ran in zip(BROKEN.items(), all_ran, strict=True):
+        first, *trace, last = ran.stderr.splitlines()
+        assert (ran.returncode, ran.stdout) == (1, ""), name
+        assert first == "Traceback (most recent call last):"
+        assert f'{name}.py", line ' in trace[0]
+        frames = [line for line in trace if line.startswith("  File ")]
+        assert [line for line in frames if str(tmp_path) not in line] == []
+        assert len(frames) == (2 if name == "outer" else 1)
+        assert any(line.startswith(error) for line in trace)
+        assert last.startswith(f"postroom: the module {name!r} could not be imported: ") or name == "lazy"
+        assert error.rpartition("errors.")[2] in last
+
+
+def test_a_module_that_python_cannot_read_is_shown_in_its_place(run_each: RunEach, tmp_path: Path) -> None:
+    write_module(tmp_path, "room = (\n", "unclosed")
+    (tmp_path / "folder.py").mkdir()
+    (tmp_path / "other.py").write_bytes(b"name = '\xff'\n")
+    unclosed, folder, other = run_each(("run", "unclosed:room"), ("run", "folder:room"), ("run", "other:room"))
+    where, *_, last = unclosed.stderr.splitlines()
+    assert where == f'  File "{tmp_path / "unclosed.py"}", line 1'
+    assert last == (
+        "postroom: the module 'unclosed' could not be imported: SyntaxError: '(' was never closed (unclosed.py, line 1)"
+    )
+    assert folder.stderr == "postroom: there is no module 'folder', here or installed\n"
+    for ran in (unclosed, other):
         assert ran.returncode == 1
-        assert any(f'{name}.py", line 1' in line for line in trace)
-        assert last.startswith(f"postroom: the module {name!r} could not be imported: {error}")
+        assert "Traceback" not in ran.stderr
+        assert "importlib" not in ran.stderr
+
+
+def test_a_module_that_ends_the_process_is_said_to(run_each: RunEach, tmp_path: Path) -> None:
+    write_module(tmp_path, "import sys\n\nsys.exit()\n", "script")
+    [ran] = run_each(("run", "script:room"))
+    assert ran.returncode == 1
+    assert ran.stderr.splitlines()[-1].startswith("postroom: the module 'script' could not be imported: SystemExit")

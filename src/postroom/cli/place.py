@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-import traceback
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field
-from importlib import import_module
-from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import typer
@@ -16,51 +12,13 @@ import typer
 from postroom import Inbox, Message, Outbox, Postroom
 from postroom._kernel.states import BoxKind
 from postroom._stores.sql.statements import DEFAULT_PREFIX
+from postroom.cli.modules import load
 from postroom.errors import ArgumentValueError
 from postroom.spi import Directory
 
 AnyBox = Inbox | Outbox
 R = TypeVar("R")
 _MOST_NAMES = 10
-
-
-def load(path: str) -> Postroom:
-    """The room at `module:attribute`; modules in the current directory count."""
-    module_name, _, attribute = path.partition(":")
-    if not module_name or not attribute:
-        raise ArgumentValueError(f"{path!r} names no room: it should look like shop:room, a module and a name in it")
-    if module_name.endswith(".py"):
-        module = module_name.removesuffix(".py").replace("/", ".")
-        raise ArgumentValueError(f"{path!r} names a file: write {module}:{attribute}, a module and a name in it")
-    value: Any = _module(module_name)
-    for name in attribute.split("."):
-        try:
-            value = getattr(value, name)
-        except AttributeError:
-            raise ArgumentValueError(f"there is no {attribute!r} in the module {module_name!r}") from None
-    if not isinstance(value, Postroom):
-        kind = f"{type(value).__module__}.{type(value).__qualname__}"
-        raise ArgumentValueError(f"{path} is a {kind}, not a postroom.Postroom")
-    return value
-
-
-def _module(name: str) -> Any:
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        return import_module(name)
-    except ModuleNotFoundError as missing:
-        if missing.name is not None and f"{name}.".startswith(f"{missing.name}."):
-            raise ArgumentValueError(f"there is no module {missing.name!r}, here or installed") from None
-        raise _broken(name, missing) from None
-    except Exception as error:  # noqa: BLE001 - whatever a module raises when it is imported
-        raise _broken(name, error) from None
-
-
-def _broken(name: str, error: Exception) -> ArgumentValueError:
-    traceback.print_exception(error)  # the fault is in the user's own code: one line would not find it
-    return ArgumentValueError(f"the module {name!r} could not be imported: {error}")
 
 
 def room_at(path: str | None, url: str | None, prefix: str, schema: str | None) -> Postroom:

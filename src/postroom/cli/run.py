@@ -12,8 +12,9 @@ from typing import Annotated, Any
 import typer
 
 from postroom import Postroom
+from postroom.cli.modules import load
 from postroom.cli.options import Inboxes, Json, Outboxes, print_json
-from postroom.cli.place import AnyBox, load, named_boxes
+from postroom.cli.place import AnyBox, named_boxes
 from postroom.errors import ArgumentValueError
 
 
