@@ -30,6 +30,7 @@ RunEach = Callable[..., list[Ran]]
 Start = Callable[..., "Running"]
 
 ONE = "from postroom.cli import main; main()"
+IN_A_TERMINAL = f"import pty, sys; pty.spawn([sys.executable, '-c', {ONE!r}, *sys.argv[1:]])"
 EACH = """\
 import contextlib, gc, io, json, os, sys
 from postroom.cli import main

@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 from postroom import State
-from tests.cli.conftest import Ran, Run, RunEach, answer
+from tests.cli.conftest import IN_A_TERMINAL, Ran, Run, RunEach, Start, answer
 from tests.cli.shop import SECRET, URL, make_dead_letters, open_shop, write_module
 
 ORDERS = ("--url", URL, "--inbox", "orders")
@@ -78,6 +78,49 @@ def test_show_tells_everything_and_the_payload_on_request(run_each: RunEach, tmp
     assert both.returncode == 1
     assert both.stderr.startswith("postroom: Several sources use this message id")
     assert unknown.stderr == "postroom: there is no message 'nothing' in inbox 'orders'\n"
+
+
+def make_long_letter(folder: Path) -> dict[str, str]:
+    """A dead letter whose values are wider than a terminal. Returns what has to be shown, by name."""
+    long = {
+        "message_id": "order-" + "0123456789" * 20,
+        "topic": "order." + "placed." * 20 + "now",
+        "last_error": "no stock: " + "a word and another " * 20 + "end",
+        "note": "a payload " * 30 + "end",
+    }
+    with open_shop(folder) as room:
+        room.inbox("orders").enqueue(
+            long["topic"],
+            {"note": long["note"]},
+            source="web",
+            message_id=long["message_id"],
+            headers={"a": "1"},
+            hash=bytes(range(32)),
+        )
+        room.inbox("orders").mark_dead(long["message_id"], "web", error=long["last_error"])
+    return {**long, "hash": bytes(range(32)).hex()}
+
+
+def test_show_cuts_and_breaks_no_value(run: Run, start: Start, tmp_path: Path) -> None:
+    long = make_long_letter(tmp_path)
+    command = ("dead", "show", long["message_id"], *ORDERS, "--payload")
+    piped = run(*command, COLUMNS="80")
+    seen = start(*command, program=IN_A_TERMINAL, COLUMNS="80").finish()
+    shown = dict(line.split(maxsplit=1) for line in piped.stdout.splitlines() if len(line.split()) > 1)
+    for name in ("message_id", "topic", "last_error", "hash"):
+        assert shown[name] == long[name]
+    assert shown['"note":'] == f'"{long["note"]}"'
+    assert (shown['"a":'], shown["state"]) == ('"1"', "dead")
+    assert seen.stdout.replace("\r\n", "\n") == piped.stdout  # the terminal folds it
+
+
+def test_show_keeps_the_lines_of_an_error_under_its_name(run: Run, tmp_path: Path) -> None:
+    with open_shop(tmp_path) as room:
+        orders = room.inbox("orders")
+        orders.enqueue("t", {}, source="web", message_id="1")
+        orders.mark_dead("1", "web", error="no stock\nstate         done")
+    shown = run("dead", "show", "1", *ORDERS).stdout
+    assert "last_error      no stock\n                state         done\n" in shown
 
 
 def test_replay_shows_first_and_asks(run: Run, run_each: RunEach, tmp_path: Path) -> None:

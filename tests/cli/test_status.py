@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import RunEach, Start, answer
+from tests.cli.conftest import IN_A_TERMINAL, Run, RunEach, Start, answer
 from tests.cli.shop import URL, make_dead_letters, open_shop, write_module
 
 NONE = {"seen": 0, "waiting": 0, "claimed": 0, "done": 0, "dead": 0}
@@ -64,3 +64,15 @@ def test_it_watches_until_it_is_interrupted(start: Start, tmp_path: Path) -> Non
         table.until(" 1 ")
         assert lines.end(signal.SIGINT) == (0, "")
         assert table.end(signal.SIGINT) == (0, "")
+
+
+def test_the_name_of_a_box_is_never_cut(run: Run, start: Start, tmp_path: Path) -> None:
+    name = "orders_" + "0123456789" * 4
+    with open_shop(tmp_path) as room:
+        room.inbox(name).enqueue("t", {}, source="web", message_id="1")
+    for command in (("status", "--url", URL), ("purge", "--url", URL)):
+        piped = run(*command, COLUMNS="60")
+        seen = start(*command, program=IN_A_TERMINAL, COLUMNS="60").finish()
+        assert f"│ {name} │" in piped.stdout
+        rows = [line.split("│") for line in seen.stdout.splitlines() if line.startswith("│")]
+        assert "".join(row[2].strip() for row in rows) == name  # folded

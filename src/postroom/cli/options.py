@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.table import Column, Table
 
 from postroom._connect import ENVIRONMENT
 from postroom.cli.durations import parse
@@ -24,6 +25,7 @@ Schema = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Answer in JSON, for programs.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
+_NO_END = 100_000
 _PATH = "MODULE:ROOM"
 RoomArgument = Annotated[
     str | None, typer.Argument(metavar=_PATH, help="A room in a module, such as shop:room, instead of --url.")
@@ -43,8 +45,19 @@ Age = Annotated[
 
 
 def console(*, quiet: bool = False) -> Console:
-    """Prints texts as they are: what stands in a message is no markup."""
-    return Console(quiet=quiet, highlight=False, markup=False, emoji=False)
+    """Prints texts as they are: markup in them has no effect. Lines in a pipe or a file have no end to fit into."""
+    made = Console(quiet=quiet, highlight=False, markup=False, emoji=False)
+    if not made.is_terminal:
+        made.width = _NO_END
+    return made
+
+
+def box_table(*numbers: str) -> Table:
+    """A row for each box. A narrow terminal folds names: a name that is cut cannot be copied."""
+    made = Table(Column("box"), Column("name", overflow="fold"))
+    for name in numbers:
+        made.add_column(name, justify="right", overflow="fold")
+    return made
 
 
 def print_json(answer: dict[str, Any], *, one_line: bool = False) -> None:

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from postroom import State
 from postroom._kernel.queries import Purge
@@ -24,6 +23,7 @@ from postroom.cli.options import (
     Schema,
     Url,
     Yes,
+    box_table,
     console,
     counted,
     print_json,
@@ -124,9 +124,7 @@ def ask(forgotten: dict[str, int]) -> None:
 
 
 def show(rows: list[dict[str, Any]]) -> None:
-    table = Table("box", "name")
-    for column in ("reaped", "deleted"):
-        table.add_column(column, justify="right")
+    table = box_table("reaped", "deleted")
     for row in rows:
         table.add_row(row["kind"], row["name"], f"{row['reaped']:,}", f"{row['deleted']:,}")
     console().print(table)

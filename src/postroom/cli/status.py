@@ -13,7 +13,18 @@ from rich.table import Table
 
 from postroom import State
 from postroom._stores.sql.statements import DEFAULT_PREFIX
-from postroom.cli.options import Inboxes, Json, Outboxes, Prefix, RoomArgument, Schema, Url, console, print_json
+from postroom.cli.options import (
+    Inboxes,
+    Json,
+    Outboxes,
+    Prefix,
+    RoomArgument,
+    Schema,
+    Url,
+    box_table,
+    console,
+    print_json,
+)
 from postroom.cli.place import AnyBox, Place
 
 
@@ -64,9 +75,7 @@ def count(place: Place, boxes: Sequence[AnyBox]) -> dict[str, Any]:
 
 
 def table(counted: dict[str, Any]) -> Table:
-    made = Table("box", "name")
-    for state in State:
-        made.add_column(state, justify="right")
+    made = box_table(*State)
     for row in counted["boxes"]:
         made.add_row(
             row["kind"],

@@ -6,11 +6,10 @@ import json as to_json
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from postroom._stores.sql.statements import DEFAULT_PREFIX
 from postroom.cli.dead.letters import clean, describe
-from postroom.cli.options import Inbox, Json, Outbox, Prefix, RoomOption, Schema, Url, console, print_json
+from postroom.cli.options import Inbox, Json, Outbox, Prefix, RoomOption, Schema, Url, print_json
 from postroom.cli.place import Place
 
 
@@ -34,10 +33,16 @@ def show(
     if json:
         print_json(known)
         return
-    table = Table(show_header=False, box=None)
     for name, value in known.items():
-        table.add_row(name, clean(_as_text(value)))
-    console().print(table, soft_wrap=True)
+        typer.echo(_line(name, clean(_as_text(value)), max(map(len, known))))
+
+
+def _line(name: str, value: str, width: int) -> str:
+    """As long as the value is: a terminal folds it without loss, and what is copied from there is still one line.
+
+    Lines of the value itself stand below each other, so that none of them looks like another value.
+    """
+    return f"{name:<{width}}  {value}".rstrip().replace("\n", f"\n{'':<{width}}  ")
 
 
 def _as_text(value: Any) -> str:
