@@ -132,6 +132,66 @@ async def test_a_fifo_box_needs_a_group(room: Any) -> None:
             await settled(call())
 
 
+@dataclass
+class Number:
+    number: int
+
+
+@dataclass
+class Optional:
+    deduplication_id: str | None
+    external_id: str = "7"
+
+
+class External(msgspec.Struct):
+    number: int
+
+    def external_id(self) -> str:
+        return ""
+
+
+async def test_a_named_sender_needs_an_id_also_for_a_typed_message(room: Any) -> None:
+    """A generated id would make each delivery of the sender new."""
+    inbox = room.inbox()
+    for item in ("number", Number(5)), (Number(5),):
+        with pytest.raises(ArgumentTypeError, match=r"message_id is None: .* or give its type a deduplication_id"):
+            await settled(inbox.enqueue(*item, source="bank"))
+    with pytest.raises(ArgumentTypeError, match="message_id is None"):
+        await settled(inbox.enqueue_many([NewMessage(Number(5), source="bank")]))
+    assert await settled(inbox.find()) == []
+    assert (await settled(inbox.enqueue(Number(5), source="bank", message_id="1"))).source == "bank"
+    assert (await settled(inbox.enqueue(Paid("evt_1", 5), source="bank"))).message_id == "evt_1"
+    assert (await settled(room.outbox().enqueue(Number(5), source="bank"))).is_new
+
+
+@pytest.mark.req("C-12")
+async def test_a_typed_message_without_source_and_id_gets_a_generated_id(room: Any) -> None:
+    inbox = room.inbox("shop")
+    receipts = [await settled(inbox.enqueue(Number(5))) for _ in range(2)]
+    assert [(receipt.source, receipt.is_new) for receipt in receipts] == [("shop", True)] * 2
+
+
+@pytest.mark.parametrize(
+    ("message", "problem"),
+    [
+        (Optional(None), "deduplication_id of Optional is None"),
+        (Optional(""), "deduplication_id of Optional is empty"),
+        (External(1), "external_id of External is empty"),
+    ],
+)
+async def test_an_id_of_the_type_must_not_be_empty(room: Any, message: Any, problem: str) -> None:
+    for box in (room.inbox(), room.outbox()):
+        with pytest.raises(ArgumentValueError, match=f"^{problem}: return the text that identifies this message"):
+            await settled(box.enqueue(message))
+        assert (await settled(box.enqueue(message, message_id="1"))).message_id == "1"
+
+
+async def test_a_typed_message_and_a_payload_are_one_too_many(room: Any) -> None:
+    for payload in ({"number": 2}, None, Number(3)):
+        with pytest.raises(ArgumentTypeError, match="Number was passed together with another payload: pass the Number"):
+            await settled(room.outbox().enqueue(Number(1), payload))
+
+
 async def test_an_inbox_needs_a_key(room: Any) -> None:
     with pytest.raises(ArgumentTypeError, match="message_id is None"):
         await settled(room.inbox().enqueue("t", {"a": 1}, source="s"))

@@ -94,6 +94,12 @@ def _any_draft(new: NewMessage, box: Box) -> Draft:
                 "payload is missing: pass a topic and a payload, or a dataclass, msgspec Struct or pydantic model alone"
             )
         topic, payload = typed.topic_of(type(topic)), topic
+    elif not isinstance(topic, str) and typed.is_typed(topic):
+        name = type(topic).__name__
+        raise ArgumentTypeError(
+            f"a typed message is its own payload, and {name} was passed together with another payload: pass the "
+            f"{name} alone, or a topic and the payload"
+        )
     speaks = typed.is_typed(payload)
     format_, data = codec.encode(payload)
     said = _id_said_by(payload) if speaks and new.message_id is None else None
@@ -140,19 +146,33 @@ def _named_by(box: Box, source: str | None, message_id: str | None) -> tuple[str
 
 
 def _id_said_by(payload: Any) -> str | None:
-    """The id that a typed message has in it."""
-    return typed.text_said_by(payload, "deduplication_id") or typed.text_said_by(payload, "external_id")
+    """The id that a typed message has in it; None where its type defines none."""
+    for name in ("deduplication_id", "external_id"):
+        if hasattr(payload, name) or hasattr(type(payload), name):  # the second: a property that fails
+            said = typed.text_said_by(payload, name)
+            if said:
+                return said
+            # A generated id would make each delivery new, although the type says how to recognise it.
+            raise ArgumentValueError(
+                f"{name} of {type(payload).__name__} is {'None' if said is None else 'empty'}: return the text that "
+                f"identifies this message in its box, or leave {name} out of the type to get a generated id"
+            )
+    return None
 
 
 def _key(new: NewMessage, said: str | None, box: Box, *, speaks: bool) -> tuple[str, str]:
-    """An outbox names its own messages; to an inbox, who sent it and under which id is what matters."""
+    """An outbox names its own messages; to an inbox, who sent it and under which id is what matters.
+
+    In an inbox, a typed message without a source comes from this program, and may have a generated id.
+    """
     source, message_id = new.source, new.message_id if said is None else said
-    if speaks or box.kind == "outbox":
+    if box.kind == "outbox" or (speaks and source is None):
         source, message_id = _named_by(box, source, message_id)
     if source is None or message_id is None:
         missing = "source" if source is None else "message_id"
         raise ArgumentTypeError(
             f"an inbox recognises a message by source and message_id, and {missing} is None: "
             "pass the sender's name and the sender's id for this message"
+            f"{', or give its type a deduplication_id' if speaks else ''}"
         )
     return check.text("source", source), check.text("message_id", message_id)
