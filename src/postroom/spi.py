@@ -163,7 +163,7 @@ class Transactor(Protocol):
     """Stores with `features.transactional`: they open transactions for handlers.
 
     A store may have `tx_classes`, the names of what a handler may expect: `("psycopg.AsyncConnection",)`. A handler
-    that is annotated with another connection is then refused when it is registered.
+    that is annotated with another class is then refused when it is registered.
     """
 
     def transaction(self) -> AbstractAsyncContextManager[Any]:

@@ -12,7 +12,8 @@ import asyncpg
 import psycopg
 import pytest
 import sqlalchemy as sa
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_sessionmaker
+from sqlalchemy.orm import Session
 
 from postroom import SEPARATE, ArgumentTypeError, Message, Outcome, OwnerToken, Postroom, State, TransactionAborted
 from postroom.testing import FrozenClock
@@ -502,6 +503,41 @@ async def test_a_session_that_is_committed_by_its_handler_commits_nothing(room: 
     await put(inbox, 1, 2)
     await soon(room.drain())
     assert (orders(), await states(inbox)) == (["a"], {"1": State.DONE, "2": State.DEAD})
+
+
+@every_engine
+async def test_an_annotation_that_leaves_open_what_to_pass_is_refused(room: Postroom) -> None:
+    """Otherwise the handler gets a connection, and commits on it what a session would not."""
+
+    class Own(AsyncSession): ...
+
+    async def optional(message: Message, tx: AsyncSession | None) -> None: ...
+    async def either(message: Message, tx: AsyncSession | AsyncConnection) -> None: ...
+    async def maker(message: Message, tx: async_sessionmaker[AsyncSession]) -> None: ...
+    async def sync_session(message: Message, tx: Session) -> None: ...
+    async def misspelt(message: Message, tx: AsyncSesion) -> None: ...  # type: ignore[name-defined]  # noqa: F821
+    async def text(message: Message, tx: str) -> None: ...
+    async def connection(message: Message, tx: AsyncConnection) -> None: ...
+
+    register = room.inbox().handler("t", transactional=True)
+    for function in (optional, either, maker, sync_session):
+        with pytest.raises(
+            ArgumentTypeError, match=r"annotate it with sqlalchemy.AsyncSession alone, to get a session"
+        ):
+            register(function)
+    with pytest.raises(ArgumentTypeError, match="AsyncSesion, which cannot be resolved at run time"):
+        register(misspelt)
+    with pytest.raises(ArgumentTypeError, match=r"a sqlalchemy.AsyncConnection: .* that, or with .*AsyncSession"):
+        register(text)
+    register(connection)
+
+    async def own(message: Message, tx: Own) -> None:
+        assert isinstance(tx, Own)
+
+    own.__annotations__["tx"] = Own  # a local class
+    room.inbox().handler("own", transactional=True)(own)
+    await room.inbox().enqueue("own", {}, source="s", message_id="1")
+    await soon(room.drain(raise_errors=True))
 
 
 @pytest.mark.parametrize("pool", ["asyncpg", "psycopg"])

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import abc
 import asyncio
+import contextlib
 import contextvars
 import enum
 import functools
+import inspect
 import logging
 import sqlite3
 import threading
@@ -13,10 +16,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NewType, Protocol, TypeVar
 
 import aiosqlite
 import msgspec
+import psycopg
 import pydantic
 import pytest
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -403,6 +407,59 @@ class TestRegistration:
             room.inbox().handler("t", transactional=True)(connection)
         room.inbox().handler("t", transactional=True)(right)
 
+    async def test_a_transaction_that_no_room_passes(self, room: Postroom, store: str) -> None:
+        """The handler would fail on each message, or get something else than it asks for."""
+        if store == "memory":
+            return
+        register = room.inbox().handler("t", transactional=True)
+        wrong: list[tuple[Any, str]] = [
+            (str, "with str, and this room passes a aiosqlite.Connection: annotate it with that$"),
+            (dict[str, Any], "with dict, and"),
+            (None, "with NoneType, and"),
+            (str | None, r"with str \| NoneType, and"),
+            (Payment, "with tests.Payment, and"),
+            (NewType("Text", str), "with str, and"),
+            (AsyncSession | None, r"AsyncSession \| NoneType, and .* pool="),
+            (AsyncSession | aiosqlite.Connection, r"AsyncSession \| aiosqlite.Connection, and this room passes a aio"),
+            ("AsyncSesion", "with AsyncSesion, which cannot be resolved at run time"),
+            ("sqlite3.Conection", "cannot be resolved .* import the name at the top .* or leave the annotation out"),
+            ("Decimal", "with Decimal, which cannot be resolved .* outside of TYPE_CHECKING"),
+            ("not a type", "cannot be resolved"),
+        ]
+        for annotation, text in wrong:
+            with pytest.raises(ArgumentTypeError, match=text):
+                register(transactional(annotation))
+
+    async def test_a_transaction_that_the_room_may_pass(self, room: Postroom, store: str) -> None:
+        class Own(aiosqlite.Connection): ...
+
+        class Base(abc.ABC):
+            @abc.abstractmethod
+            def execute(self) -> None: ...
+
+        if store == "memory":
+            return
+        right: list[Any] = [
+            Any,
+            object,
+            Shaped,
+            Base,
+            contextlib.AbstractAsyncContextManager,
+            inspect.Signature.empty,
+            aiosqlite.Connection,
+            "aiosqlite.Connection",
+            "aiosqlite.Connection[sqlite3.Row]",
+            aiosqlite.Connection | None,
+            aiosqlite.Connection | psycopg.AsyncConnection[Any],
+            Annotated[aiosqlite.Connection, 1],
+            NewType("Tx", aiosqlite.Connection),
+            TypeVar("Tx"),
+            Own,
+        ]
+        for number, annotation in enumerate(right):
+            room.inbox().handler(str(number), transactional=True)(transactional(annotation))
+        assert len(room.inbox().handlers) == len(right)
+
     async def test_a_transactional_handler_takes_the_transaction_and_is_async(self, room: Postroom, store: str) -> None:
         async def one(message: Any) -> None: ...
         async def two(message: Any, tx: Any) -> None: ...
@@ -423,6 +480,16 @@ class TestRegistration:
 
         with pytest.raises(ArgumentTypeError, match="cannot be decoded"):
             room.inbox().handler("t")(handle)
+
+
+def transactional(annotation: Any) -> Any:
+    """A handler with this annotation of its transaction; `Signature.empty` is none."""
+
+    async def handle(message, tx): ...  # type: ignore[no-untyped-def]
+
+    if annotation is not inspect.Signature.empty:
+        handle.__annotations__["tx"] = annotation
+    return handle
 
 
 class TestResults:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from postroom._faces import check, codec, hints, typed
+from postroom._faces import check, codec, hints, transaction_hints, typed
 from postroom._kernel.decide import Outcome
 from postroom._kernel.policy import Box
 from postroom.errors import ArgumentTypeError, ArgumentValueError, FeatureMissing, HandlerExists
@@ -74,7 +74,7 @@ class Handlers:
         _check_takes(target, 2 if transactional else 1)
         takes = hints.taken(target, batch, topic)
         hints.check_result(target)
-        session = hints.session_class(target, self._tx_classes) if transactional else None
+        session = transaction_hints.session_class(target, self._tx_classes) if transactional else None
         self._by_topic[name] = Handler(
             name,
             target if session is None else _with_session(target, session),

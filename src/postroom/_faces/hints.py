@@ -1,41 +1,24 @@
-"""What the annotations of a handler say: which payload it takes, one message or a list, and which kind of `tx`.
+"""What the annotations of a handler say: which payload it takes, one message or a list, and what it returns.
 
 An annotation that cannot be right is refused when the handler is registered. One that only a type checker can resolve
-says nothing.
+says nothing here; that of a transaction is checked in `transaction_hints`.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
+import re
 import typing
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from types import SimpleNamespace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from postroom._kernel.message import Message
 from postroom.errors import ArgumentTypeError
 
-SESSION = "sqlalchemy.AsyncSession"
-_TX_CLASSES = frozenset(
-    {
-        "sqlite3.Connection",
-        "aiosqlite.Connection",
-        "psycopg.Connection",
-        "psycopg.AsyncConnection",
-        "asyncpg.Connection",
-        "asyncpg.PoolConnectionProxy",
-        "asyncpg.Pool",
-        "sqlalchemy.Connection",
-        "sqlalchemy.AsyncConnection",
-        "sqlalchemy.Engine",
-        "sqlalchemy.AsyncEngine",
-        "sqlalchemy.Session",
-        SESSION,
-    }
-)
-"""Classes that a user may expect as `tx`. Others, such as a protocol, are not compared."""
-
+UNRESOLVED: Final[Any] = object()
+_INNERMOST_ARGUMENTS = re.compile(r"\[[^\[\]]*\]")
 _NO_RESULTS = (bool, int, float, str, bytes)
 
 
@@ -60,32 +43,11 @@ def taken(function: Callable[..., Any], batch: int | None, topic: Any) -> Takes:
 
 def check_result(function: Callable[..., Any]) -> None:
     """A handler that returns True would fail on every message."""
-    hint = _resolve(function, inspect.signature(function).return_annotation)
+    hint = resolve(function, inspect.signature(function).return_annotation)
     if hint in _NO_RESULTS:
         raise ArgumentTypeError(
             f"the handler returns a {hint.__name__}, as it is annotated: return None for success, or an Outcome"
         )
-
-
-def session_class(function: Callable[..., Any], tx_classes: Sequence[str]) -> Any:
-    """The class of SQLAlchemy session that a transactional handler asks for; None where it gets what the store gives.
-
-    `tx_classes` names what the store gives; where it is empty, nothing is known, and nothing is refused.
-    """
-    hint = _hint(function, 1)
-    hint = typing.get_origin(hint) or hint
-    names = _class_names(hint) if isinstance(hint, type) else []
-    known = _TX_CLASSES.intersection(names)
-    if not known or not tx_classes:
-        return None
-    if not known.intersection(tx_classes):
-        asked = next(name for name in names if name in known)
-        session = f"; to get a {SESSION}, give the room your SQLAlchemy engine on PostgreSQL, as pool="
-        raise ArgumentTypeError(
-            f"the handler annotates its transaction with {asked}, and this room passes a {tx_classes[0]}: annotate it "
-            f"with that{session if asked.startswith('sqlalchemy') and SESSION not in tx_classes else ''}"
-        )
-    return hint if SESSION in names else None
 
 
 def _takes(hint: Any) -> Takes:
@@ -130,27 +92,32 @@ def _check_payload(takes: Takes, topic: type) -> None:
         )
 
 
-def _class_names(cls: type) -> list[str]:
-    """What a class and its bases are called, by the packages that they come from."""
-    return [f"{base.__module__.partition('.')[0]}.{base.__name__}" for base in cls.__mro__]
-
-
 def _hint(function: Callable[..., Any], position: int) -> Any:
-    """What a parameter is annotated with; None where that is nothing, or cannot be told."""
+    """What a parameter is annotated with; None where that is nothing, or cannot be resolved."""
+    hint = resolve(function, annotation_of(function, position))
+    return None if hint is UNRESOLVED else hint
+
+
+def annotation_of(function: Callable[..., Any], position: int) -> Any:
+    """The annotation of a parameter as it is written: a text, if it is quoted; `Signature.empty` if there is none."""
     parameters = list(inspect.signature(function).parameters.values())
-    return _resolve(function, parameters[position].annotation) if position < len(parameters) else None
+    return parameters[position].annotation if position < len(parameters) else inspect.Signature.empty
 
 
-def _resolve(function: Callable[..., Any], annotation: Any) -> Any:
+def resolve(function: Callable[..., Any], annotation: Any) -> Any:
+    """What an annotation refers to: None where there is none, and UNRESOLVED where only a type checker can tell."""
     if annotation is inspect.Signature.empty:
         return None
     # One annotation alone: the others may be there for a type checker only.
     alone = SimpleNamespace(__annotations__={"it": annotation})
     try:
-        hint = typing.get_type_hints(alone, _globals(function))["it"]
-    except (NameError, AttributeError, TypeError):
-        return None
-    return hint
+        return typing.get_type_hints(alone, _globals(function))["it"]
+    except TypeError:
+        # "asyncpg.Connection[asyncpg.Record]": a class that is generic in its stubs only.
+        bare = _INNERMOST_ARGUMENTS.sub("", annotation) if isinstance(annotation, str) else annotation
+        return UNRESOLVED if bare == annotation else resolve(function, bare)
+    except (NameError, AttributeError, SyntaxError):
+        return UNRESOLVED
 
 
 def _globals(function: Any) -> dict[str, Any]:
