@@ -101,12 +101,44 @@ def test_the_window_of_deduplication_counts(run_each: RunEach, tmp_path: Path) -
     assert deleted(agreed) == [(0, 1)]
 
 
-def test_an_outbox_is_purged_without_a_question(run_each: RunEach, tmp_path: Path) -> None:
-    with open_shop(tmp_path) as room:
+def fill_outbox(folder: Path) -> None:
+    """Two done, one dead, one waiting."""
+    with open_shop(folder) as room:
         outbox, owner = room.outbox(), OwnerToken.new()
+        for _ in range(3):
+            outbox.enqueue("topic", {})
+        claimed = outbox.claim(owner)
+        outbox.ack(owner, claimed[:2])
+        outbox.fail(owner, claimed[2:], "no")
         outbox.enqueue("topic", {})
-        outbox.ack(owner, outbox.claim(owner))
-    [ran] = run_each(("purge", "--url", URL, "--older-than", "0s"))
-    assert (ran.returncode, ran.stderr) == (0, "")
-    with open_shop(tmp_path) as room:
-        assert room.outbox().counts()[State.DONE] == 0
+
+
+OUTBOX = """
+outbox = room.outbox(retention=timedelta(0), dead_retention=timedelta(0))
+"""
+
+
+def test_an_outbox_says_how_many_messages_it_deletes_and_asks(run: Run, run_each: RunEach, tmp_path: Path) -> None:
+    fill(tmp_path)
+    fill_outbox(tmp_path)
+    (tmp_path / "shop.py").write_text(MODULE + OUTBOX)
+    by_age, room, alone, young = run_each(  # no answer
+        ("purge", "--url", URL, "--older-than", "0s"),
+        ("purge", "shop:room"),
+        ("purge", "--url", URL, "--older-than", "0s", "--outbox", "outbox"),
+        ("purge", "--url", URL, "--older-than", "11d"),
+    )
+    keys = "inbox 'inbox': this forgets {} deduplication keys; a message that is delivered again is new\n"
+    deletes = "outbox 'outbox': this deletes {}\n"
+    for ran, said in (
+        (by_age, keys.format(2) + deletes.format("2 done messages")),
+        (room, keys.format(3) + deletes.format("2 done messages, 1 dead message")),
+        (alone, deletes.format("2 done messages")),
+    ):
+        assert ran.returncode == 1
+        assert ran.stderr.startswith(f"{said}delete? [y/N]")
+    assert (young.returncode, young.stderr) == (0, "")
+    agreed = run("purge", "shop:room", "--outbox", "outbox", stdin="y\n")
+    assert agreed.returncode == 0
+    with open_shop(tmp_path) as shop:
+        assert {state: count for state, count in shop.outbox().counts().items() if count} == {State.WAITING: 1}

@@ -58,7 +58,7 @@ def purge(
 ) -> None:
     """Delete old finished messages. Without names: in all boxes of the room, or of the database.
 
-    Where that forgets keys by which an inbox knows duplicates, it says how many they are, and asks.
+    Before it deletes any, it says how many they are in each box, and asks.
     """
     if json and not yes:
         raise typer.BadParameter("--json does not ask: add --yes", param_hint="--yes")
@@ -71,7 +71,8 @@ def purge(
     with Place.of(room, url, prefix, schema) as place:
         boxes = place.boxes(inbox, outbox)
         if not yes:
-            ask(forgotten_keys(place, boxes, state, older_than))
+            found = [(face, count_all_old(place, face, state, older_than)) for face in boxes]
+            ask([describe_loss(face, counts) for face, counts in found if counts])
         rows = [
             {
                 "kind": face.box.kind,
@@ -87,21 +88,25 @@ def purge(
         show(rows)
 
 
-def forgotten_keys(
-    place: Place, boxes: Sequence[AnyBox], state: Finished | None, older_than: timedelta | None
-) -> dict[str, int]:
-    """How many keys a purge would forget, for each inbox where it would forget any.
+def describe_loss(face: AnyBox, counts: dict[State, int]) -> str:
+    """What a purge of this many messages means: an inbox knows duplicates by the messages that it keeps."""
+    if face.box.kind == "inbox":
+        keys = counted(sum(counts.values()), "deduplication key")
+        lost = f"this forgets {keys}; a message that is delivered again is new"
+    else:
+        lost = "this deletes " + ", ".join(counted(count, f"{state} message") for state, count in counts.items())
+    return f"{face.box.kind} {face.name!r}: {lost}"
+
+
+def count_all_old(place: Place, face: AnyBox, state: Finished | None, older_than: timedelta | None) -> dict[State, int]:
+    """How many messages of each state a purge would delete, where it would delete any.
 
     It reads the messages, page by page: stores do not count by age.
     """
-    found = {
-        face.name: sum(
-            count_old(place, face, Purge(each, age)) for each, age in purged_ages(face, state, older_than).items()
-        )
-        for face in boxes
-        if face.box.kind == "inbox"
+    counts = {
+        each: count_old(place, face, Purge(each, age)) for each, age in purged_ages(face, state, older_than).items()
     }
-    return {name: count for name, count in found.items() if count}
+    return {each: count for each, count in counts.items() if count}
 
 
 def purged_ages(face: AnyBox, state: Finished | None, older_than: timedelta | None) -> dict[State, timedelta]:
@@ -115,11 +120,10 @@ def count_old(place: Place, face: AnyBox, purge: Purge) -> int:
     return sum(purge.takes(message, face.box.keeping, now) for message in found)
 
 
-def ask(forgotten: dict[str, int]) -> None:
-    for name, count in forgotten.items():
-        keys = counted(count, "deduplication key")
-        typer.echo(f"inbox {name!r}: this forgets {keys}; a message that is delivered again is new", err=True)
-    if forgotten:
+def ask(losses: Sequence[str]) -> None:
+    for loss in losses:
+        typer.echo(loss, err=True)
+    if losses:
         typer.confirm("delete?", abort=True, err=True)
 
 
