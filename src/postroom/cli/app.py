@@ -18,6 +18,7 @@ from postroom.cli.demo import demo
 from postroom.cli.groups import list_groups
 from postroom.cli.groups import replay as replay_groups
 from postroom.cli.groups import skip as skip_groups
+from postroom.cli.option_sets import with_sets
 from postroom.cli.purge import purge
 from postroom.cli.run import run
 from postroom.cli.schema import migrate, schema
@@ -58,10 +59,10 @@ _DEAD: dict[str, Callable[..., None]] = {"list": list_letters, "show": show, "re
 _GROUPS: dict[str, Callable[..., None]] = {"list": list_groups, "skip": skip_groups, "replay": replay_groups}
 
 for name, command in _COMMANDS.items():
-    app.command(name)(command)
+    app.command(name)(with_sets(command))
 for name, command in _DEAD.items():
-    dead.command(name)(command)
+    dead.command(name)(with_sets(command))
 for name, command in _GROUPS.items():
-    groups.command(name)(command)
+    groups.command(name)(with_sets(command))
 app.add_typer(dead, name="dead")
 app.add_typer(groups, name="groups")

@@ -3,76 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict, astuple
 from functools import partial
 from itertools import islice
 from typing import Annotated, Any
 
 import typer
 
-from postroom import Key, Message, State
+from postroom import Message, State
 from postroom._kernel.queries import Filter
 from postroom._kernel.texts import escape
-from postroom._stores.sql.statements import DEFAULT_PREFIX
-from postroom.cli.acts import Act, preview, report
-from postroom.cli.dead.letters import Group, Source, Topic, about
-from postroom.cli.dead.replay import check_order
-from postroom.cli.options import Inbox, Json, Outbox, Prefix, RoomOption, Schema, Url, Yes
-from postroom.cli.place import PAGE, AnyBox, Place, pages
+from postroom.cli.acts import Act, Ways, by_pages, confirm, report
+from postroom.cli.dead.letters import about
+from postroom.cli.option_sets import Consent, Fitting, OneBox, Target
+from postroom.cli.options import Limit, MessageIds
+from postroom.cli.place import AnyBox, Place, pages
 
-CANCEL = Act("cancel", "cancelled", "waiting")
+CANCEL = Act("cancel", "cancelled", "waiting message", "waiting")
 
 
 def cancel(
-    message_ids: Annotated[list[str] | None, typer.Argument(help="Which messages; otherwise those that fit.")] = None,
+    message_ids: MessageIds = None,
     *,
-    inbox: Inbox = None,
-    outbox: Outbox = None,
+    one: OneBox,
     ids: Annotated[
         list[int] | None, typer.Option("--id", metavar="ID", min=1, help="The id of a receipt; may be repeated.")
     ] = None,
     correlation_id: Annotated[str | None, typer.Option(help="Only those of this correlation id.")] = None,
-    topic: Topic = None,
-    source: Source = None,
-    group: Group = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="How many at most; all by default.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be cancelled.")] = False,
-    yes: Yes = False,
-    room: RoomOption = None,
-    url: Url = None,
-    schema: Schema = None,
-    prefix: Prefix = DEFAULT_PREFIX,
-    json: Json = False,
+    fitting: Fitting,
+    limit: Limit = None,
+    consent: Consent,
+    target: Target,
 ) -> None:
     """End waiting messages as done: those named, or those that fit. Asks before it cancels what was not named."""
     named = bool(message_ids or ids)
-    if named and any((topic, group, correlation_id, limit)):
+    if named and any((fitting.topic, fitting.group, correlation_id, limit)):
         raise typer.BadParameter("name messages, or say which fit, but not both")
-    if not named and not any((topic, source, group, correlation_id)):
+    if not named and not any((correlation_id, *astuple(fitting))):
         raise typer.BadParameter("name messages, or say which fit: --correlation-id, --topic, --source or --group")
-    with Place.of(room, url, prefix, schema) as place:
-        box = place.box(inbox, outbox)
+    ways = Ways(named, consent, target.json)
+    ways.check()
+    with target.open() as place:
+        box = one.of(place)
         if named:
-            chosen = named_messages(place, box, message_ids or (), source, ids or ())
+            chosen = named_messages(place, box, message_ids or (), fitting.source, ids or ())
         else:
-            find = partial(
-                box.find,
-                states=[State.WAITING],
-                topic=topic,
-                source=source,
-                group=group,
-                correlation_id=correlation_id,
-            )
+            find = partial(box.find, states=[State.WAITING], correlation_id=correlation_id, **asdict(fitting))
             chosen = list(islice(pages(place, find), limit))
-        check_order(place, chosen)
-        if chosen and not named:
-            if not json:
-                preview(chosen, lines)
-            if not yes and not dry_run:
-                question = f"cancel {len(chosen)} waiting messages of {box.box.kind} {box.name!r}?"
-                typer.confirm(question, abort=True, err=True)
-        cancelled = [] if dry_run else cancel_all(place, box, chosen)
-    waiting = [message.key for message in chosen if message.state is State.WAITING or not dry_run]
-    report(CANCEL, box, waiting, cancelled, dry_run=dry_run, json=json)
+        confirm(CANCEL, place, box, chosen, ways, lines)
+        cancelled = [] if consent.dry_run else by_pages(place, box.cancel, chosen)
+    waiting = [message.key for message in chosen if message.state is State.WAITING or not consent.dry_run]
+    report(CANCEL, box, waiting, cancelled, ways)
 
 
 def named_messages(
@@ -83,14 +64,6 @@ def named_messages(
     if ids:
         chosen += place.wait(place.room.store.find(box.box, Filter(ids=tuple(ids), limit=len(ids))))
     return chosen
-
-
-def cancel_all(place: Place, box: AnyBox, chosen: Sequence[Message[Any]]) -> list[Key]:
-    """By their ids: what is enqueued while this goes on is not cancelled."""
-    cancelled: list[Key] = []
-    for start in range(0, len(chosen), PAGE):
-        cancelled += place.wait(box.cancel(chosen[start : start + PAGE]))
-    return cancelled
 
 
 def lines(found: Sequence[Message[Any]]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, NamedTuple
 
@@ -10,16 +11,33 @@ import typer
 
 from postroom import Key, Message, State
 from postroom._kernel.texts import escape
-from postroom._stores.sql.statements import DEFAULT_PREFIX
-from postroom.cli.acts import PREVIEW
+from postroom.cli.acts import PREVIEW, Act, Ways, ask, by_pages, check_order, print_keys, title
 from postroom.cli.dead.letters import describe, lines
-from postroom.cli.dead.replay import check_order, replay_all
-from postroom.cli.options import Inbox, Json, Outbox, Prefix, RoomOption, Schema, Url, Yes, counted, print_json
+from postroom.cli.dead.replay import REPLAY
+from postroom.cli.option_sets import Consent, OneBox, Target
+from postroom.cli.options import counted, print_json
 from postroom.cli.place import AnyBox, Place, pages
 
-Groups = Annotated[list[str] | None, typer.Argument(help="Which groups.")]
-All = Annotated[bool, typer.Option("--all", help="All blocked groups of the box.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
+SKIP = Act("skip", "skipped", "dead letter", "blocked")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WhichGroups:
+    """The groups that a command works on."""
+
+    groups: Annotated[list[str] | None, typer.Argument(help="Which groups.")] = None
+    everything: Annotated[bool, typer.Option("--all", help="All blocked groups of the box.")] = False
+
+    def check(self) -> None:
+        if bool(self.groups) is self.everything:
+            raise typer.BadParameter("name groups, or say --all")
+
+    def choose(self, found: list[Blocked]) -> list[Blocked]:
+        return found if self.everything else [each for each in found if each.group in (self.groups or ())]
+
+    def count_others(self, chosen: Sequence[Blocked]) -> int:
+        """How many named groups are not blocked."""
+        return 0 if self.everything else len(set(self.groups or ())) - len(chosen)
 
 
 class Blocked(NamedTuple):
@@ -29,23 +47,21 @@ class Blocked(NamedTuple):
     letters: list[Message[Any]]
 
 
+Unblock = Callable[[Place, AnyBox, Sequence[Blocked]], list[Key]]
+
+
 def list_groups(
     *,
-    inbox: Inbox = None,
-    outbox: Outbox = None,
+    one: OneBox,
     limit: Annotated[int, typer.Option(min=1, help="How many groups at most.")] = 50,
-    room: RoomOption = None,
-    url: Url = None,
-    schema: Schema = None,
-    prefix: Prefix = DEFAULT_PREFIX,
-    json: Json = False,
+    target: Target,
 ) -> None:
     """List blocked groups: which dead letters hold each of them up, and how many messages wait behind."""
-    with Place.of(room, url, prefix, schema) as place:
-        box = place.box(inbox, outbox)
+    with target.open() as place:
+        box = one.of(place)
         found = blocked(place, box)
         shown = [(each, count_waiting(place, box, each)) for each in found[:limit]]
-    if json:
+    if target.json:
         rows = [
             {"group": each.group, "waiting": waiting, "dead": [describe(letter) for letter in each.letters]}
             for each, waiting in shown
@@ -59,97 +75,49 @@ def list_groups(
             typer.echo(f"and {len(found) - limit} more: raise --limit")
 
 
-def skip(
-    groups: Groups = None,
-    *,
-    inbox: Inbox = None,
-    outbox: Outbox = None,
-    everything: All = False,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    room: RoomOption = None,
-    url: Url = None,
-    schema: Schema = None,
-    prefix: Prefix = DEFAULT_PREFIX,
-    json: Json = False,
-) -> None:
+def skip(*, which: WhichGroups, one: OneBox, consent: Consent, target: Target) -> None:
     """Let blocked groups go on without the dead letters that hold them up. These stay dead."""
-    check_named(groups, everything=everything)
-    with Place.of(room, url, prefix, schema) as place:
-        box = place.box(inbox, outbox)
-        unblock = partial(_skip, place, box)
-        report = Report("skip", "skipped", dry_run=dry_run, json=json)
-        settle(place, box, groups, unblock, report, everything=everything, yes=yes)
+    settle(SKIP, _skip, which, one, consent, target)
 
 
-def replay(
-    groups: Groups = None,
-    *,
-    inbox: Inbox = None,
-    outbox: Outbox = None,
-    everything: All = False,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    room: RoomOption = None,
-    url: Url = None,
-    schema: Schema = None,
-    prefix: Prefix = DEFAULT_PREFIX,
-    json: Json = False,
-) -> None:
+def replay(*, which: WhichGroups, one: OneBox, consent: Consent, target: Target) -> None:
     """Let the dead letters that hold up groups be tried again, in their old place. The groups go on behind them."""
-    check_named(groups, everything=everything)
-    with Place.of(room, url, prefix, schema) as place:
-        box = place.box(inbox, outbox)
-        unblock = partial(_replay, place, box)
-        report = Report("replay", "replayed", dry_run=dry_run, json=json)
-        settle(place, box, groups, unblock, report, everything=everything, yes=yes)
+    settle(REPLAY, _replay, which, one, consent, target)
 
 
-def check_named(groups: Sequence[str] | None, *, everything: bool) -> None:
-    if bool(groups) is everything:
-        raise typer.BadParameter("name groups, or say --all")
-
-
-class Report(NamedTuple):
-    """How a command reports what it did."""
-
-    verb: str
-    past: str
-    dry_run: bool
-    json: bool
-
-
-def settle(
-    place: Place,
-    box: AnyBox,
-    groups: Sequence[str] | None,
-    unblock: Callable[[Sequence[Blocked]], list[Key]],
-    report: Report,
-    *,
-    everything: bool,
-    yes: bool,
-) -> None:
+def settle(act: Act, unblock: Unblock, which: WhichGroups, one: OneBox, consent: Consent, target: Target) -> None:
     """Unblock the groups that are named, or all. Asks before it unblocks what was not named."""
-    found = blocked(place, box)
-    chosen = found if everything else [each for each in found if each.group in (groups or ())]
+    which.check()
+    ways = Ways(not which.everything, consent, target.json)
+    ways.check()
+    with target.open() as place:
+        box = one.of(place)
+        chosen = which.choose(blocked(place, box))
+        confirm_groups(act, place, box, chosen, ways)
+        done = _keys(chosen) if consent.dry_run else unblock(place, box, chosen)
+    if target.json:
+        print_keys(box, done, dry_run=consent.dry_run)
+        return
+    others = which.count_others(chosen)
+    left = f"; {counted(others, 'group')} not blocked and left alone" if others else ""
+    past = f"would {act.verb}" if consent.dry_run else act.past
+    typer.echo(f"{past} {counted(len(done), act.noun)} of {counted(len(chosen), 'group')}{left}")
+
+
+def confirm_groups(act: Act, place: Place, box: AnyBox, chosen: Sequence[Blocked], ways: Ways) -> None:
+    """Show the groups, named or not, and ask about those that were not named."""
     letters = [letter for each in chosen for letter in each.letters]
     check_order(place, letters)
-    if letters and not report.json:
+    if letters and not ways.json:
         show([(each, count_waiting(place, box, each)) for each in chosen[:PREVIEW]])
-    if letters and everything and not yes and not report.dry_run:
-        these = f"{counted(len(letters), 'dead letter')} of {counted(len(chosen), 'group')}"
-        typer.confirm(f"{report.verb} {these} of {box.box.kind} {box.name!r}?", abort=True, err=True)
-    done = [letter.key for letter in letters] if report.dry_run else unblock(chosen)
-    if report.json:
-        shown = [key._asdict() for key in done]
-        print_json({"box": box.box.key, "dry_run": report.dry_run, "count": len(shown), "messages": shown})
-        return
-    unblocked = 0 if everything else len(set(groups or ())) - len(chosen)
-    typer.echo(
-        f"{'would ' + report.verb if report.dry_run else report.past} {counted(len(done), 'dead letter')}"
-        f" of {counted(len(chosen), 'group')}"
-        + (f"; {counted(unblocked, 'group')} not blocked and left alone" if unblocked else "")
-    )
+        if len(chosen) > PREVIEW:
+            typer.echo(f"and {len(chosen) - PREVIEW} more")
+    if letters and ways.is_asked:
+        ask(f"{act.verb} {counted(len(letters), act.noun)} of {counted(len(chosen), 'group')} of {title(box)}?")
+
+
+def _keys(chosen: Sequence[Blocked]) -> list[Key]:
+    return [letter.key for each in chosen for letter in each.letters]
 
 
 def _skip(place: Place, box: AnyBox, chosen: Sequence[Blocked]) -> list[Key]:
@@ -157,7 +125,7 @@ def _skip(place: Place, box: AnyBox, chosen: Sequence[Blocked]) -> list[Key]:
 
 
 def _replay(place: Place, box: AnyBox, chosen: Sequence[Blocked]) -> list[Key]:
-    return replay_all(place, box, [letter for each in chosen for letter in each.letters])
+    return by_pages(place, box.replay, [letter for each in chosen for letter in each.letters])
 
 
 def blocked(place: Place, box: AnyBox) -> list[Blocked]:

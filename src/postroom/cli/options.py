@@ -38,6 +38,8 @@ Inbox = Annotated[str | None, typer.Option(metavar="NAME", help="The inbox of th
 Outbox = Annotated[str | None, typer.Option(metavar="NAME", help="The outbox of this name.")]
 Inboxes = Annotated[list[str] | None, typer.Option("--inbox", metavar="NAME", help="An inbox; may be repeated.")]
 Outboxes = Annotated[list[str] | None, typer.Option("--outbox", metavar="NAME", help="An outbox; may be repeated.")]
+MessageIds = Annotated[list[str] | None, typer.Argument(help="Which messages; otherwise those that fit.")]
+Limit = Annotated[int | None, typer.Option(min=1, help="How many at most; all by default.")]
 
 Age = Annotated[
     timedelta | None, typer.Option(parser=parse, metavar="DURATION", help="Only what is older, such as 12h or 30d.")

@@ -12,22 +12,9 @@ import typer
 
 from postroom import State
 from postroom._kernel.queries import Purge
-from postroom._stores.sql.statements import DEFAULT_PREFIX
-from postroom.cli.options import (
-    Age,
-    Inboxes,
-    Json,
-    Outboxes,
-    Prefix,
-    RoomArgument,
-    Schema,
-    Url,
-    Yes,
-    box_table,
-    console,
-    counted,
-    print_json,
-)
+from postroom.cli.acts import ask, check_silent, title
+from postroom.cli.option_sets import Boxes
+from postroom.cli.options import Age, Json, Yes, box_table, console, counted, print_json
 from postroom.cli.place import AnyBox, Place, pages
 
 
@@ -39,13 +26,8 @@ class Finished(StrEnum):
 
 
 def purge(
-    room: RoomArgument = None,
     *,
-    url: Url = None,
-    schema: Schema = None,
-    prefix: Prefix = DEFAULT_PREFIX,
-    inbox: Inboxes = None,
-    outbox: Outboxes = None,
+    where: Boxes,
     state: Annotated[
         Finished | None, typer.Option(help="What to delete. By default, what the boxes' retention says.")
     ] = None,
@@ -60,19 +42,18 @@ def purge(
 
     Before it deletes any, it says how many they are in each box, and asks.
     """
-    if json and not yes:
-        raise typer.BadParameter("--json does not ask: add --yes", param_hint="--yes")
-    if reap and room is None:
+    check_silent(json=json, yes=yes)
+    if reap and where.room is None:
         raise typer.BadParameter("what becomes of an expired message is said by its room: pass MODULE:ROOM")
     if state is Finished.SEEN and older_than is None:
         raise typer.BadParameter("say how old, such as --older-than 30d", param_hint="--older-than")
     if older_than is not None:
         state = state or Finished.DONE
-    with Place.of(room, url, prefix, schema) as place:
-        boxes = place.boxes(inbox, outbox)
+    with where.open() as place:
+        boxes = where.of(place)
         if not yes:
             found = [(face, count_all_old(place, face, state, older_than)) for face in boxes]
-            ask([describe_loss(face, counts) for face, counts in found if counts])
+            confirm([describe_loss(face, counts) for face, counts in found if counts])
         rows = [
             {
                 "kind": face.box.kind,
@@ -95,7 +76,7 @@ def describe_loss(face: AnyBox, counts: dict[State, int]) -> str:
         lost = f"this forgets {keys}; a message that is delivered again is new"
     else:
         lost = "this deletes " + ", ".join(counted(count, f"{state} message") for state, count in counts.items())
-    return f"{face.box.kind} {face.name!r}: {lost}"
+    return f"{title(face)}: {lost}"
 
 
 def count_all_old(place: Place, face: AnyBox, state: Finished | None, older_than: timedelta | None) -> dict[State, int]:
@@ -120,11 +101,11 @@ def count_old(place: Place, face: AnyBox, purge: Purge) -> int:
     return sum(purge.takes(message, face.box.keeping, now) for message in found)
 
 
-def ask(losses: Sequence[str]) -> None:
+def confirm(losses: Sequence[str]) -> None:
     for loss in losses:
         typer.echo(loss, err=True)
     if losses:
-        typer.confirm("delete?", abort=True, err=True)
+        ask("delete?")
 
 
 def show(rows: list[dict[str, Any]]) -> None:

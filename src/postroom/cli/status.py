@@ -12,37 +12,21 @@ from rich.live import Live
 from rich.table import Table
 
 from postroom import State
-from postroom._stores.sql.statements import DEFAULT_PREFIX
-from postroom.cli.options import (
-    Inboxes,
-    Json,
-    Outboxes,
-    Prefix,
-    RoomArgument,
-    Schema,
-    Url,
-    box_table,
-    console,
-    print_json,
-)
+from postroom.cli.option_sets import Boxes
+from postroom.cli.options import Json, box_table, console, print_json
 from postroom.cli.place import AnyBox, Place
 
 
 def status(
-    room: RoomArgument = None,
     *,
-    url: Url = None,
-    schema: Schema = None,
-    prefix: Prefix = DEFAULT_PREFIX,
-    inbox: Inboxes = None,
-    outbox: Outboxes = None,
+    where: Boxes,
     watch: Annotated[bool, typer.Option("--watch", help="Show it again and again, until Ctrl-C.")] = False,
     every: Annotated[float, typer.Option(min=0.1, max=3600, help="Seconds between two looks.")] = 1.0,
     json: Json = False,
 ) -> None:
     """Show how many messages stand in each state. Without names: all boxes of the room, or of the database."""
-    with Place.of(room, url, prefix, schema) as place:
-        boxes = place.boxes(inbox, outbox)
+    with where.open() as place:
+        boxes = where.of(place)
         if watch:
             keep_showing(place, boxes, every, json=json)
         elif json:

@@ -4,32 +4,20 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from functools import partial
 from itertools import islice
-from typing import Annotated, Any, TypedDict
-
-import typer
+from typing import Any
 
 from postroom import Message
 from postroom._kernel.texts import escape
+from postroom.cli.option_sets import Fitting
 from postroom.cli.place import AnyBox, Place, pages
-
-Topic = Annotated[str | None, typer.Option(help="Only those of this topic.")]
-Source = Annotated[str | None, typer.Option(help="Only those of this source.")]
-Group = Annotated[str | None, typer.Option(help="Only those of this group.")]
-
-
-class Fitting(TypedDict):
-    """The filters; what is None does not restrict."""
-
-    topic: str | None
-    source: str | None
-    group: str | None
 
 
 def letters(place: Place, box: AnyBox, fitting: Fitting, most: int | None) -> Iterator[Message[Any]]:
     """All letters that fit, without their payloads."""
-    return islice(pages(place, partial(box.dead_letters, **fitting)), most)
+    return islice(pages(place, partial(box.dead_letters, **asdict(fitting))), most)
 
 
 def lines(found: Sequence[Message[Any]]) -> str:

@@ -2,38 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
-from postroom._stores.sql.statements import DEFAULT_PREFIX
-from postroom.cli.dead.letters import Fitting, Group, Source, Topic, describe, lines
-from postroom.cli.options import Inbox, Json, Outbox, Prefix, RoomOption, Schema, Url, print_json
-from postroom.cli.place import Place
+from postroom.cli.dead.letters import describe, lines
+from postroom.cli.option_sets import Fitting, OneBox, Target
+from postroom.cli.options import print_json
 
 
 def list_letters(
     *,
-    inbox: Inbox = None,
-    outbox: Outbox = None,
-    topic: Topic = None,
-    source: Source = None,
-    group: Group = None,
+    one: OneBox,
+    fitting: Fitting,
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="How many at most.")] = 50,
     after: Annotated[int, typer.Option(min=0, help="Only those after this id: the last one of the page before.")] = 0,
-    room: RoomOption = None,
-    url: Url = None,
-    schema: Schema = None,
-    prefix: Prefix = DEFAULT_PREFIX,
-    json: Json = False,
+    target: Target,
 ) -> None:
     """List dead letters, the oldest first."""
-    with Place.of(room, url, prefix, schema) as place:
-        box = place.box(inbox, outbox)
-        fitting = Fitting(topic=topic, source=source, group=group)
-        found = place.wait(box.dead_letters(**fitting, after=after, limit=limit))
+    with target.open() as place:
+        box = one.of(place)
+        found = place.wait(box.dead_letters(**asdict(fitting), after=after, limit=limit))
     following = found[-1].id if len(found) == limit else None
-    if json:
+    if target.json:
         print_json({"box": box.box.key, "messages": [describe(letter) for letter in found], "next": following})
     elif not found:
         typer.echo("there are none")

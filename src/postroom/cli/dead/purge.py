@@ -5,33 +5,22 @@ from __future__ import annotations
 import typer
 
 from postroom import State
-from postroom._stores.sql.statements import DEFAULT_PREFIX
-from postroom.cli.options import Age, Inbox, Json, Outbox, Prefix, RoomOption, Schema, Url, Yes, print_json
-from postroom.cli.place import Place
+from postroom.cli.acts import ask, check_silent, title
+from postroom.cli.option_sets import OneBox, Target
+from postroom.cli.options import Age, Yes, print_json
 
 
-def purge(
-    *,
-    inbox: Inbox = None,
-    outbox: Outbox = None,
-    older_than: Age = None,
-    yes: Yes = False,
-    room: RoomOption = None,
-    url: Url = None,
-    schema: Schema = None,
-    prefix: Prefix = DEFAULT_PREFIX,
-    json: Json = False,
-) -> None:
+def purge(*, one: OneBox, older_than: Age = None, yes: Yes = False, target: Target) -> None:
     """Delete dead letters that died longer ago than that. There is no way back."""
     if older_than is None:
         raise typer.BadParameter("say how old, such as --older-than 30d", param_hint="--older-than")
-    with Place.of(room, url, prefix, schema) as place:
-        box = place.box(inbox, outbox)
+    check_silent(json=target.json, yes=yes)
+    with target.open() as place:
+        box = one.of(place)
         if not yes:
-            question = f"delete dead letters of {box.box.kind} {box.name!r} that died more than {older_than} ago?"
-            typer.confirm(question, abort=True, err=True)
+            ask(f"delete dead letters of {title(box)} that died more than {older_than} ago?")
         deleted = place.wait(box.purge(State.DEAD, older_than=older_than))
-    if json:
+    if target.json:
         print_json({"box": box.box.key, "deleted": deleted})
     else:
         typer.echo(f"deleted {deleted}")

@@ -7,30 +7,24 @@ from typing import Annotated, Any
 
 import typer
 
-from postroom._stores.sql.statements import DEFAULT_PREFIX
 from postroom.cli.dead.letters import clean, describe
-from postroom.cli.options import Inbox, Json, Outbox, Prefix, RoomOption, Schema, Url, print_json
-from postroom.cli.place import Place
+from postroom.cli.option_sets import OneBox, Target
+from postroom.cli.options import print_json
 
 
 def show(
     message_id: Annotated[str, typer.Argument(help="The message's id, as its sender gave it.")],
     *,
-    inbox: Inbox = None,
-    outbox: Outbox = None,
+    one: OneBox,
     source: Annotated[str | None, typer.Option(help="Its source, where several have this id.")] = None,
     payload: Annotated[bool, typer.Option("--payload", help="The payload too: it may be private.")] = False,
-    room: RoomOption = None,
-    url: Url = None,
-    schema: Schema = None,
-    prefix: Prefix = DEFAULT_PREFIX,
-    json: Json = False,
+    target: Target,
 ) -> None:
     """Show all that is known of a message: its error, its times, its headers. Works in any state."""
-    with Place.of(room, url, prefix, schema) as place:
-        message = place.wait(place.box(inbox, outbox).get(message_id, source))
+    with target.open() as place:
+        message = place.wait(one.of(place).get(message_id, source))
     known = describe(message, payload=payload)
-    if json:
+    if target.json:
         print_json(known)
         return
     for name, value in known.items():
