@@ -83,8 +83,13 @@ class Draft(NamedTuple):
     def key(self) -> Key:
         return Key(self.source, self.message_id)
 
-    def contradicts(self, known_hash: bytes | None, known_algorithm: str | None) -> bool:
-        """Whether the content of a known key was another. Hashes of different algorithms cannot tell."""
+    def contradicts(self, known_hash: bytes | None, known_algorithm: str | None, known_topic: str) -> bool:
+        """Whether a known key had other content: another topic, or another hash of the same algorithm.
+
+        A key that was only recorded or marked has no topic.
+        """
+        if self.topic and known_topic and self.topic != known_topic:
+            return True
         if self.hash is None or known_hash is None or self.hash_algorithm != known_algorithm:
             return False
         return self.hash != known_hash
@@ -180,9 +185,9 @@ class ReceiptStatus(StrEnum):
     REVIVED = "revived"
     """Known and dead, and waiting again because `revive_dead` was asked for."""
     CONFLICT = "conflict"
-    """Known, with another content hash. `updated` says whether the content was replaced."""
+    """Known, with another topic or content hash. `updated` says whether the content was replaced."""
     REJECTED = "rejected"
-    """Known, with another content hash, and `on_conflict="reject"`: nothing was changed."""
+    """Known, with another topic or content hash, and `on_conflict="reject"`: nothing was changed."""
 
 
 class Receipt(NamedTuple):

@@ -205,7 +205,7 @@ class MemoryVerbs:
         entry = self._known(box, shelf, draft.key, now)
         if entry is None:
             entry = self._insert(shelf, draft, now)
-        conflict = draft.contradicts(entry.draft.hash, entry.draft.hash_algorithm)
+        conflict = _contradicts(draft, entry)
         if conflict and draft.on_conflict == "reject":
             return Receipt(ReceiptStatus.REJECTED, entry.id, *draft.key, entry.state)
         entry.last_seen = now
@@ -326,9 +326,7 @@ class MemoryVerbs:
             entry.last_seen = now
             if entry.draft.hash is None and draft.hash is not None:
                 entry.draft = entry.draft._replace(hash=draft.hash, hash_algorithm=draft.hash_algorithm)
-        return Sighting(
-            entry.state, is_new=False, conflict=draft.contradicts(entry.draft.hash, entry.draft.hash_algorithm)
-        )
+        return Sighting(entry.state, is_new=False, conflict=_contradicts(draft, entry))
 
     # -- claim, renew and reap -----------------------------------------------------------------------------------
 
@@ -624,6 +622,11 @@ class MemoryStore(MemoryVerbs, Async):
 
 class SyncMemoryStore(MemoryVerbs, Sync):
     """For sync code."""
+
+
+def _contradicts(draft: Draft, entry: Entry) -> bool:
+    known = entry.draft
+    return draft.contradicts(known.hash, known.hash_algorithm, known.topic)
 
 
 def _blocks(entry: Entry) -> bool:

@@ -35,7 +35,7 @@ SELECT id, box, 1, first_seen, collapse_key, expires FROM postroom_message WHERE
 -- name: known
 -- Who holds a key, and how far it is.
 SELECT m.id, coalesce(q.state, 3) AS state, m.hash, m.hash_algorithm, m.first_seen, m.revision, m.group_id,
-       q.group_id AS line, q.available_at, q.fence
+       q.group_id AS line, q.available_at, q.fence, m.topic
   FROM postroom_message m
   LEFT JOIN postroom_queue q ON q.id = m.id
  WHERE m.box = :box AND m.message_id = :message_id AND m.source = :source AND m.retired = 0

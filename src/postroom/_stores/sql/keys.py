@@ -43,7 +43,7 @@ class KeyPrograms:
                 yield Statement(
                     "fill_hash", {"id": known.id, "hash": draft.hash, "hash_algorithm": draft.hash_algorithm}
                 )
-        return Sighting(state, is_new=False, conflict=draft.contradicts(known.hash, known.hash_algorithm))
+        return Sighting(state, is_new=False, conflict=draft.contradicts(known.hash, known.hash_algorithm, known.topic))
 
     def _insert_seen(self, box: Box, id_: int, draft: Draft, now: Any) -> Program[bool]:
         """Whether the key was free."""

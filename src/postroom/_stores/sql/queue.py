@@ -83,6 +83,7 @@ class Known(NamedTuple):
     line: str | None
     available_at: Any
     fence: int | None
+    topic: str
 
 
 class QueuePrograms:
@@ -272,7 +273,7 @@ class QueuePrograms:
                 return Receipt(ReceiptStatus.NEW, reserved, *draft.key, State.WAITING, superseded)
             known = yield from self.known(box, draft.key, now, in_passing=in_passing)  # somebody else was faster
         state = rows.STATES[known.state]
-        conflict = draft.contradicts(known.hash, known.hash_algorithm)
+        conflict = draft.contradicts(known.hash, known.hash_algorithm, known.topic)
         if conflict and draft.on_conflict == "reject":
             return Receipt(ReceiptStatus.REJECTED, known.id, *draft.key, state)
         yield Statement("touch", {"id": known.id})

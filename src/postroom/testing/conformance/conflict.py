@@ -42,6 +42,26 @@ class ConflictConformance(Suite):
         assert (receipt.status, receipt.id, receipt.state) == (ReceiptStatus.REJECTED, before.id, State.WAITING)
         assert await box.get("1") == before
 
+    async def test_another_topic_is_other_content(self, open_box: OpenBox) -> None:
+        """Two kinds of messages that share an id by mistake: the second must not be taken for a plain duplicate."""
+        box = open_box()
+        await box.put(draft("1", topic="placed"))
+        kept = await box.put_one(draft("1", topic="paid", on_duplicate="reject"))
+        assert (kept.status, kept.updated) == (ReceiptStatus.CONFLICT, False)
+        assert (await box.get("1")).topic == "placed"
+        rejected = await box.put_one(draft("1", topic="paid", on_conflict="reject"))
+        assert rejected.status is ReceiptStatus.REJECTED
+        replaced = await box.put_one(draft("1", topic="paid"))
+        assert (replaced.status, replaced.updated) == (ReceiptStatus.CONFLICT, True)
+        assert (await box.get("1")).topic == "paid"
+
+    async def test_a_key_without_a_message_has_no_topic(self, open_box: OpenBox) -> None:
+        box = open_box()
+        await box.store.record(box.box, [draft("seen", topic="")])
+        await box.store.mark(box.box, [draft("marked").key], "processed")
+        assert (await box.put_one(draft("seen", topic="placed"))).status is ReceiptStatus.NEW
+        assert (await box.put_one(draft("marked", topic="placed"))).status is ReceiptStatus.DONE
+
     @pytest.mark.req("C-23")
     async def test_hashes_of_different_algorithms_are_not_compared(self, open_box: OpenBox) -> None:
         box = open_box()

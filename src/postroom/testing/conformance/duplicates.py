@@ -14,7 +14,7 @@ REJECTING = ("reject", "raise")
 async def rejected_put(box: Desk, policy: str, **options: object) -> ReceiptStatus:
     """Put message 1 again, with other content; asserts that it is as it was, except for `last_seen`."""
     before = await box.get("1")
-    receipt = await box.put_one(draft("1", topic="t2", payload="new", on_duplicate=policy, **options))
+    receipt = await box.put_one(draft("1", payload="new", on_duplicate=policy, **options))
     assert (receipt.id, receipt.state, receipt.updated) == (before.id, before.state, False)
     assert not receipt.replaced_under_lease
     after = await box.get("1")

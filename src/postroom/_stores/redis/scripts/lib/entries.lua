@@ -64,8 +64,10 @@ local function payload_of(content)
   return sub(content.body, after + 1)
 end
 
--- Whether the content of a known key was another. Hashes of different algorithms cannot tell.
+-- Whether a known key had other content: another topic, or another hash of the same algorithm. A key that was only
+-- recorded or marked has no topic.
 local function contradicts(new, old)
+  if new.topic ~= '' and old.topic ~= '' and new.topic ~= old.topic then return true end
   return new.hash and old.hash and new.algorithm == old.algorithm and new.hash ~= old.hash or false
 end
 

@@ -168,13 +168,13 @@ WITH k AS MATERIALIZED (
 ), q AS MATERIALIZED (
     SELECT id, state, group_id, available_at, fence FROM postroom_queue WHERE id = (SELECT id FROM k) FOR UPDATE
 ), m AS MATERIALIZED (
-    SELECT id, hash, hash_algorithm, first_seen, revision, group_id
+    SELECT id, hash, hash_algorithm, first_seen, revision, group_id, topic
       FROM postroom_message
      WHERE id = (SELECT id FROM k) AND retired = 0 AND (SELECT count(*) FROM q) >= 0
        FOR UPDATE
 )
 SELECT m.id, coalesce(q.state, 3)::integer, m.hash, m.hash_algorithm, m.first_seen, m.revision, m.group_id,
-       q.group_id, q.available_at, q.fence
+       q.group_id, q.available_at, q.fence, m.topic
   FROM m LEFT JOIN q ON q.id = m.id
 
 -- name: known_in_passing
@@ -188,7 +188,7 @@ WITH k AS MATERIALIZED (
      WHERE id = (SELECT id FROM k) AND state IN (0, 4)
        FOR UPDATE
 ), m AS MATERIALIZED (
-    SELECT id, hash, hash_algorithm, first_seen, revision, group_id
+    SELECT id, hash, hash_algorithm, first_seen, revision, group_id, topic
       FROM postroom_message
      WHERE id = (SELECT id FROM k) AND retired = 0 AND (SELECT count(*) FROM idle) >= 0
        FOR UPDATE
@@ -202,7 +202,7 @@ SELECT m.id,
                 CASE WHEN EXISTS (SELECT FROM postroom_ledger l WHERE l.id = m.id) THEN 3 END)::integer,
        m.hash, m.hash_algorithm, m.first_seen, m.revision, m.group_id,
        coalesce(idle.group_id, busy.group_id), coalesce(idle.available_at, busy.available_at),
-       coalesce(idle.fence, busy.fence)
+       coalesce(idle.fence, busy.fence), m.topic
   FROM m
   LEFT JOIN idle ON idle.id = m.id
   LEFT JOIN busy ON busy.id = m.id
