@@ -63,6 +63,7 @@ def clean_database() -> str:
         connection.execute("DELETE FROM postroom_queue")
         connection.execute("DELETE FROM postroom_ledger")
         connection.execute("DELETE FROM postroom_nudge")
+        connection.execute("DELETE FROM postroom_box")
     return url
 
 

@@ -237,13 +237,15 @@ class Postroom(RoomVerbs, Async, public="postroom.Postroom"):
 
     async def _check_schema(self) -> None:
         """A worker on tables that do not fit would fail for ever: better to say so at once."""
-        for face in [face for face in self.boxes if len(face.handlers)][:1]:
+        for face in [face for face in self.boxes if len(face.handlers)]:
             try:
                 await self.store.find(face.box, NOTHING)
+                await self.store.check_order(face.box)
             except Exception as error:
                 if isinstance(error, SchemaError) or not self.store.passes(error):
                     raise  # a wrong password, say: to wait would not help
                 _log.warning("%s does not answer yet: %s", self.store.name, self.store.errors.of(error))
+                return
 
     async def stop(self) -> None:
         """Claim no more, let handlers end, give back the rest. The room can be started again."""

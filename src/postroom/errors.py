@@ -6,6 +6,7 @@
     │   └── AmbiguousMessageId     a bare message id that several sources use
     ├── DuplicateMessage           also a ValueError: a key is known, and `on_duplicate="raise"` was asked for
     ├── MessageNotFound            also a LookupError
+    ├── OrderMismatch              also a ValueError: a box is opened in another order than the recorded one
     ├── TransactionRefused         also a ValueError: the `tx` cannot carry this write
     │   └── TransactionAborted     a statement of the `tx` failed, so the database accepts no more in it
     ├── FeatureMissing             the store does not offer what was asked for
@@ -85,6 +86,10 @@ class TransactionAborted(TransactionRefused):
 
 def refuse(why: str) -> TransactionRefused:
     return TransactionRefused(f"this tx cannot carry the write: {why}")
+
+
+class OrderMismatch(PostroomError, ValueError):
+    """The box has another order in the store than the one in which this process opens it."""
 
 
 class FeatureMissing(PostroomError):

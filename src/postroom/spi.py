@@ -58,6 +58,7 @@ __all__ = [
     "Mark",
     "Message",
     "Order",
+    "Ordered",
     "Purge",
     "QueueStore",
     "Reaped",
@@ -194,6 +195,18 @@ class Directory(Protocol):
 
     async def boxes(self) -> list[str]:
         """The keys of the boxes that have messages, in order. A box that is empty now may be among them."""
+
+
+@runtime_checkable
+class Ordered(Protocol):
+    """Stores that record the order of each box, so that a process that opens a box in another order is refused."""
+
+    async def record_order(self, box: Box, *, change: bool = False, tx: Any = None) -> bool | None:
+        """Record the order of the box if none is recorded, or if `change`; returns whether it is recorded as FIFO.
+
+        With `tx` and without `change` it only reads, and returns None if no order is recorded: the caller's transaction
+        may last, and others must not wait for it.
+        """
 
 
 @runtime_checkable

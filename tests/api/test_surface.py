@@ -33,13 +33,13 @@ SURFACE = {
         Cleaning Cleaned BoxHealth
         Event Observer
         PostroomError AmbiguousMessageId ArgumentTypeError ArgumentValueError DuplicateMessage ExtraMissing
-        FeatureMissing HandlerExists
-        MessageNotFound NotReplicated PoolForked RoomClosed SchemaError SchemaMissing SchemaOutdated SchemaTooNew
+        FeatureMissing HandlerExists MessageNotFound NotReplicated OrderMismatch PoolForked RoomClosed
+        SchemaError SchemaMissing SchemaOutdated SchemaTooNew
         TransactionAborted TransactionRefused Undecodable
     """,
     "postroom.sync": "Postroom Inbox Outbox",
     "postroom.spi": """
-        Store QueueStore KeyStore Schema Turner Transactor Transient Directory Waker Features Clock SystemClock
+        Store QueueStore KeyStore Schema Turner Transactor Transient Directory Ordered Waker Features Clock SystemClock
         Box Order Delivery Keeping Draft Format Ask Settlement Held Filter Purge Mark Key
         Receipt ReceiptStatus Message StoredMessage Claim Settled Reaped Sighting Counts State Ending
         TRANSITIONS EARLY is_in_line claimable_front without_suspects
@@ -289,6 +289,7 @@ def test_every_error_is_a_postroom_error() -> None:
         (postroom.AmbiguousMessageId, ValueError),
         (postroom.MessageNotFound, LookupError),
         (postroom.DuplicateMessage, ValueError),
+        (postroom.OrderMismatch, ValueError),
         (postroom.TransactionRefused, ValueError),
         (postroom.TransactionAborted, postroom.TransactionRefused),
         (postroom.ExtraMissing, ImportError),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from postroom import State
 from tests.cli.conftest import IN_A_TERMINAL, Ran, Run, RunEach, Start, answer
-from tests.cli.shop import SECRET, URL, make_dead_letters, open_shop, write_module
+from tests.cli.shop import MODULE, SECRET, URL, make_dead_letters, open_shop, write_module
 
 ORDERS = ("--url", URL, "--inbox", "orders")
 OUTBOX = ("--url", URL, "--outbox", "outbox")
@@ -150,7 +150,8 @@ def test_replay_shows_first_and_asks(run: Run, run_each: RunEach, tmp_path: Path
 
 def test_replay_takes_names_and_a_room(run: Run, tmp_path: Path) -> None:
     make_dead_letters(tmp_path)
-    write_module(tmp_path)
+    # They died when the box had no order yet.
+    write_module(tmp_path, MODULE.replace('order="fifo"', 'order="fifo", change_order=True'))
     named = run("dead", "replay", "2", "3", *ORDERS)
     assert (named.returncode, named.stdout) == (0, "replayed 1; 1 were not dead and left alone\n")
     rest = run("dead", "replay", "--room", "shop:room", "--inbox", "orders", "--all", "--yes", "--json")

@@ -26,9 +26,9 @@ def test_it_migrates_handles_and_ends_with_0(start: Start, tmp_path: Path, numbe
     assert worker.line() == "  inbox orders: order.placed, order.paid"
     assert worker.line() == "  outbox mail: no handlers"
     with open_shop(tmp_path) as room:
-        orders = room.inbox("orders")
+        orders = room.inbox("orders", order="fifo")
         for message_id in "123":
-            orders.enqueue("order.placed", SECRET, source="web", message_id=message_id)
+            orders.enqueue("order.placed", SECRET, source="web", message_id=message_id, group="ann")
         assert [worker.line() for _ in range(3)] == ["handled 1", "handled 2", "handled 3"]
         code, logged = worker.end(number)
         assert (code, orders.counts()[State.DONE]) == (0, 3)
@@ -39,9 +39,9 @@ def test_it_migrates_handles_and_ends_with_0(start: Start, tmp_path: Path, numbe
 def test_it_starts_in_json_and_logs_as_little_as_asked(start: Start, tmp_path: Path) -> None:
     write_module(tmp_path)
     with open_shop(tmp_path) as room:
-        orders = room.inbox("orders")
-        orders.enqueue("order.paid", SECRET, source="web", message_id="1")
-        orders.enqueue("order.placed", SECRET, source="web", message_id="2")
+        orders = room.inbox("orders", order="fifo")
+        orders.enqueue("order.paid", SECRET, source="web", message_id="1", group="ann")
+        orders.enqueue("order.placed", SECRET, source="web", message_id="2", group="bob")
     worker = start("run", "shop:room", "--json", "--log-level", "warning")
     assert json.loads(worker.line()) == {
         "store": "sqlite:shop.db",

@@ -7,6 +7,7 @@ each time, in each process.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -275,6 +276,12 @@ SCENARIOS = (
         "cancel what fits",
         prepare_cancel,
         lambda store, box, _, tx: store.cancel(box, Filter(correlation_id="story"), **tx),
+    ),
+    Scenario("record order", nothing, lambda store, box, _, __: store.record_order(box), joins_transactions=False),
+    Scenario(
+        "change order",
+        lambda scene: scene.store.record_order(replace(scene.box, order=Order())),
+        lambda store, box, _, tx: store.record_order(box, change=True, **tx),
     ),
     Scenario("purge done", prepare_finished, act_purge(State.DONE), joins_transactions=False),
     Scenario(

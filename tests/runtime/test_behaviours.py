@@ -161,8 +161,8 @@ class TestFifo:
 
     async def test_what_has_no_group_has_no_order(self, still: Postroom, open_room: OpenRoom) -> None:
         """A failure among them gives nobody back: that would cost the others deliveries."""
-        box = still.inbox(order="fifo", max_deliveries=2)
-        writer = (await open_room()).inbox()  # one that knows nothing of the order
+        box = still.inbox(order="fifo", change_order=True, max_deliveries=2)
+        writer = (await open_room()).inbox()  # of a process that has been running since before the box had an order
         box.handler("t")(lambda message: Outcome.FAILED if message.message_id == "1" else None)
         await put(writer, *range(10))
         assert await still.drain() == 10
@@ -170,11 +170,11 @@ class TestFifo:
         assert [id_ for id_, state in (await states(box)).items() if state is not State.DONE] == ["1"]
 
     async def test_groups_and_the_groupless_go_on_beside_each_other(self, room: Postroom, open_room: OpenRoom) -> None:
-        box = room.inbox(order="fifo", concurrency=3)
+        box = room.inbox(order="fifo", change_order=True, concurrency=3)
         gate = Gate()
         box.handler("t")(gate)
+        await put((await open_room()).inbox(), "free1", "free2")  # when the box had no order
         await put(box, "g1", "g2", group="g")
-        await put((await open_room()).inbox(), "free1", "free2")
         draining = asyncio.ensure_future(room.drain())
         await gate.reached(3)
         assert sorted(ids(gate.entered)) == ["free1", "free2", "g1"]

@@ -28,6 +28,7 @@ class BoxOptions(TypedDict, total=False):
     """What can be said of a box. Every option has a safe default; docs/reference/options.md tells them all."""
 
     order: Literal["none", "fifo"]
+    change_order: bool
     on_dead: Literal["unblock", "block"]
     max_attempts: int
     backoff: Backoff
@@ -68,7 +69,11 @@ def make_box(kind: BoxKind, name: Any, features: Features, options: BoxOptions) 
     return Box(
         kind,
         check.text("name", name, longest=100),
-        Order(order == "fifo", check.choice("on_dead", options.get("on_dead", "unblock"), ("unblock", "block"))),
+        Order(
+            order == "fifo",
+            check.choice("on_dead", options.get("on_dead", "unblock"), ("unblock", "block")),
+            check.flag("change_order", options.get("change_order", False)),
+        ),
         _delivery(options),
         _keeping(kind, options),
         _work(options),

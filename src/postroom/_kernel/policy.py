@@ -24,6 +24,8 @@ class Order:
     fifo: bool = False
     on_dead: Literal["unblock", "block"] = "unblock"
     """Whether a dead head lets the rest of its group go on."""
+    change: bool = False
+    """Whether this order replaces another that is recorded in the store."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,7 +151,16 @@ class Supervisor:
         crew = self._crews.get()
         async with crew.change:
             if len(box.handlers):
+                await self._check_order(box)
                 self._start_pump(crew, box)
+
+    async def _check_order(self, box: Any) -> None:
+        """A worker on a box of another order would break it, or fail for ever. It checks again when it claims."""
+        try:
+            await self._store.check_order(box.box)
+        except Exception as error:
+            if not self._store.passes(error):
+                raise
 
     async def stop_box(self, key: str) -> None:
         crew = self._crews.get()
@@ -221,8 +230,11 @@ class Supervisor:
 
     async def _listen(self) -> None:
         """What other processes have put, the pumps need not wait for either."""
-        running = self._crews.get().running
+        running, task = self._crews.get().running, asyncio.current_task()
         while True:
+            if task is not None and task.cancelling():
+                # `asyncio.wait_for` of Python 3.11, which drivers use, drops a cancellation that comes as it ends.
+                raise asyncio.CancelledError
             keys = await self._store.wait()
             for key, (pump, _) in running.items():
                 if not keys or key in keys:

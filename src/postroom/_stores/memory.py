@@ -178,6 +178,8 @@ class MemoryVerbs:
         self._clock = clock or SystemClock()
         self._lock = threading.RLock()
         self._shelves: dict[str, Shelf] = {}
+        self._orders: dict[str, bool] = {}
+        """Box → whether it is recorded as FIFO."""
         self._last_id = 0
         self._closed = False
 
@@ -193,6 +195,13 @@ class MemoryVerbs:
     def boxes(self) -> list[str]:
         with self._lock:
             return sorted(key for key, shelf in self._shelves.items() if shelf.entries)
+
+    @instant
+    def record_order(self, box: Box, *, change: bool = False, tx: Any = None) -> bool | None:
+        with self._open(box):
+            if change:
+                self._orders[box.key] = box.order.fifo
+            return self._orders.setdefault(box.key, box.order.fifo)
 
     # -- put and record ------------------------------------------------------------------------------------------
 

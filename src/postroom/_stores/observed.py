@@ -12,10 +12,12 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
+from postroom._kernel.local import PerLoop
 from postroom._kernel.observer import Event, Observer, is_heard
 from postroom._kernel.program import Async, Call, Program, Sync, call, verb
 from postroom._kernel.retry import StorageRetry
 from postroom._kernel.texts import ErrorTexts, Redact
+from postroom.errors import OrderMismatch
 from postroom.spi import (
     Ask,
     Box,
@@ -25,6 +27,7 @@ from postroom.spi import (
     Filter,
     Key,
     Mark,
+    Ordered,
     Purge,
     Reaped,
     Receipt,
@@ -46,6 +49,8 @@ class ObservedVerbs:
 
     _sleep: Callable[[float], Any]
     """Waits, in the object's colour."""
+    _agree_in_turn: Callable[[Box], Any]
+    """Compares the order of a box, in the object's colour. Of many tasks that write at the same time, one does it."""
 
     def __init__(
         self,
@@ -63,6 +68,8 @@ class ObservedVerbs:
         self.tx_classes: Sequence[str] = getattr(store, "tx_classes", ())
         self._observers = tuple(observers)
         self._hearing: dict[str, tuple[Observer, ...]] = {}
+        self._agreed: set[str] = set()
+        """Boxes whose order is the one that is recorded."""
 
     def _watch(self, name: str, box: Box, given: Any, step: Call) -> Program[Any]:
         started, result, error = time.perf_counter(), None, None
@@ -90,6 +97,33 @@ class ObservedVerbs:
                 _log.info("%s: %s; trying again", self.name, type(error).__name__)
             yield call(self._sleep, self._retry.delay(retry))
 
+    def _agree(self, box: Box, tx: Any = None) -> Program[None]:
+        """Before the first verb that depends on the order of a box: compare it with the one that is recorded."""
+        if tx is None:
+            yield call(self._agree_in_turn, box)
+        else:
+            yield from self._compare_order(box, tx)
+
+    @verb
+    def _agree_alone(self, box: Box) -> Program[None]:
+        yield from self._compare_order(box, None)
+
+    def _compare_order(self, box: Box, tx: Any) -> Program[None]:
+        if isinstance(self.store, Ordered):
+            step = call(self.store.record_order, box, change=box.order.change, tx=tx)
+            recorded = yield from self._try(step)
+            if recorded is not None and recorded is not box.order.fifo:
+                raise _mismatch(self.name, box)
+            if recorded is None or (tx is not None and box.order.change):
+                return  # not known before the caller's transaction has ended
+        self._agreed.add(box.key)
+
+    @verb
+    def check_order(self, box: Box) -> Program[None]:
+        """Raises OrderMismatch where the box has another order in the store."""
+        if box.key not in self._agreed:
+            yield from self._agree(box)
+
     def passes(self, error: Exception) -> bool:
         """Whether an error passes by itself, as far as the store can tell."""
         return isinstance(self.store, Transient) and self.store.is_transient(error)
@@ -113,10 +147,14 @@ class ObservedVerbs:
 
     @verb
     def put(self, box: Box, drafts: Sequence[Draft], *, tx: Any = None) -> Program[list[Receipt]]:
+        if box.key not in self._agreed:
+            yield from self._agree(box, tx)
         return (yield from self._watch("put", box, drafts, call(self.store.put, box, drafts, tx=tx)))
 
     @verb
     def claim(self, box: Box, ask: Ask, *, tx: Any = None) -> Program[list[StoredMessage]]:
+        if box.key not in self._agreed:
+            yield from self._agree(box, tx)
         return (yield from self._watch("claim", box, ask, call(self.store.claim, box, ask, tx=tx)))
 
     @verb
@@ -128,6 +166,8 @@ class ObservedVerbs:
         self, box: Box, settlements: Sequence[Settlement], ask: Ask
     ) -> Program[tuple[list[bool], list[StoredMessage]]]:
         """Settle and claim; in one transaction where the store can. Observers see the two verbs."""
+        if box.key not in self._agreed:
+            yield from self._agree(box)
         settled: list[bool] = []
         if settlements and isinstance(self.store, Turner):
             started = time.perf_counter()
@@ -154,6 +194,8 @@ class ObservedVerbs:
 
     @verb
     def replay(self, box: Box, which: Filter, *, tx: Any = None) -> Program[list[Key]]:
+        if box.key not in self._agreed:
+            yield from self._agree(box, tx)
         return (yield from self._watch("replay", box, which, call(self.store.replay, box, which, tx=tx)))
 
     @verb
@@ -167,6 +209,10 @@ class ObservedVerbs:
     @verb
     def counts(self, box: Box) -> Program[Counts]:
         return (yield from self._watch("counts", box, None, call(self.store.counts, box)))
+
+    @verb
+    def record_order(self, box: Box, *, change: bool = False, tx: Any = None) -> Program[bool | None]:
+        return (yield call(self.store.record_order, box, change=change, tx=tx))
 
     @verb
     def boxes(self) -> Program[list[str]]:
@@ -203,10 +249,27 @@ class ObservedVerbs:
         yield call(self.store.close)
 
 
+def _mismatch(store: str, box: Box) -> OrderMismatch:
+    opened, has = ("fifo", "none") if box.order.fifo else ("none", "fifo")
+    return OrderMismatch(
+        f'{box.kind} {box.name!r} has order="{has}" in {store}, and this process opens it with order="{opened}": write '
+        f'{box.kind}({box.name!r}, order="{has}"), or, to change the order of the box, pass change_order=True once'
+    )
+
+
 class ObservedStore(ObservedVerbs, Async):
     """For async code."""
 
     _sleep = staticmethod(asyncio.sleep)
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._comparing: PerLoop[dict[str, asyncio.Lock]] = PerLoop(dict)
+
+    async def _agree_in_turn(self, box: Box) -> None:
+        async with self._comparing.get().setdefault(box.key, asyncio.Lock()):  # fair: tasks go on in their order
+            if box.key not in self._agreed:
+                await self._agree_alone(box)
 
     async def wait(self) -> frozenset[str]:
         keys: frozenset[str] = await self.store.wait()
@@ -217,3 +280,6 @@ class SyncObservedStore(ObservedVerbs, Sync):
     """For sync code."""
 
     _sleep = staticmethod(time.sleep)
+
+    def _agree_in_turn(self, box: Box) -> None:
+        self._agree_alone(box)

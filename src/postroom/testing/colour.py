@@ -12,7 +12,7 @@ from postroom.spi import Store
 
 _VERBS = (
     *("put", "claim", "settle", "renew", "reap", "replay", "purge", "find", "counts"),
-    *("record", "mark", "cancel", "turn", "boxes", "migrate", "schema_version", "close"),
+    *("record", "mark", "cancel", "record_order", "turn", "boxes", "migrate", "schema_version", "close"),
 )
 
 

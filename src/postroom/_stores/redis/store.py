@@ -269,6 +269,18 @@ class RedisVerbs:
                 found.append(key)
         return found
 
+    @verb
+    def record_order(self, box: Box, *, change: bool = False, tx: Any = None) -> Program[bool | None]:
+        if not self._wire.is_ready:
+            yield call(self._wire.ready)
+        meta, fifo = box_keys(self._prefix, box.key)[NAMES.index("meta")], int(box.order.fifo)
+        recorded = yield call(self._wire.execute, "HGET", meta, "fifo")
+        if recorded is None or (change and int(recorded) != fifo):
+            # Of two that record at the same time, the first decides.
+            yield call(self._wire.execute, "HSET" if change else "HSETNX", meta, "fifo", fifo)
+            recorded = yield call(self._wire.execute, "HGET", meta, "fifo")
+        return bool(int(recorded))
+
     # -- keys ----------------------------------------------------------------------------------------------------
 
     @verb

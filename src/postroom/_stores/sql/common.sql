@@ -174,6 +174,15 @@ SELECT w.*
 -- All that ever had this id, a retired holder of the key included.
 SELECT e.* FROM postroom_entry e WHERE e.box = :box AND e.message_id = :message_id ORDER BY e.id
 
+-- name: box_order
+SELECT fifo FROM postroom_box WHERE box = :box
+
+-- name: record_order
+INSERT INTO postroom_box (box, fifo) VALUES (:box, :fifo) ON CONFLICT (box) DO NOTHING
+
+-- name: change_order
+INSERT INTO postroom_box (box, fifo) VALUES (:box, :fifo) ON CONFLICT (box) DO UPDATE SET fifo = excluded.fifo
+
 -- name: boxes
 -- From one box to the next by the index of keys, however many messages each has.
 WITH RECURSIVE found (box) AS (

@@ -12,6 +12,7 @@ from postroom._kernel.program import Async, Program, Sync, call, verb
 from postroom._stores.coalesced import LOCK_PATIENCE, Coalescer
 from postroom._stores.sql.drivers.base import Driver
 from postroom._stores.sql.keys import KeyPrograms
+from postroom._stores.sql.orders import OrderPrograms
 from postroom._stores.sql.schema import SchemaPrograms
 from postroom.spi import (
     Ask,
@@ -57,6 +58,7 @@ class SqlVerbs:
         self._schema = SchemaPrograms(driver.engine)
         self._queue = driver.engine.queue
         self._keys = KeyPrograms(self._queue)
+        self._orders = OrderPrograms(self._queue)
 
     def _ready(self, tx: Any) -> Program[None]:
         """Before the first verb: the schema is there, or is made, or the caller is told."""
@@ -161,6 +163,16 @@ class SqlVerbs:
     @verb
     def cancel(self, box: Box, which: Filter, *, tx: Any = None) -> Program[list[Key]]:
         return (yield from self._transact(self._keys.cancel, box, which, tx=tx))
+
+    @verb
+    def record_order(self, box: Box, *, change: bool = False, tx: Any = None) -> Program[bool | None]:
+        if tx is not None:
+            joining = partial(self._orders.in_callers_transaction, change=change)
+            return (yield from self._transact(joining, box, tx=tx))
+        recorded = yield from self._read(self._orders.recorded, box)
+        if recorded is None or (change and recorded is not box.order.fifo):
+            recorded = yield from self._transact(partial(self._orders.record, change=change), box)
+        return recorded
 
     @verb
     def migrate(self) -> Program[list[int]]:

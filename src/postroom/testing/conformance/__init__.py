@@ -34,6 +34,7 @@ _TOPICS = (
         "find",
         "keys",
         "lasting",
+        "orders",
         "purge_replay",
         "put",
     ),
@@ -62,6 +63,7 @@ from postroom.testing.conformance.fifo import FifoConformance  # noqa: E402
 from postroom.testing.conformance.find import FindConformance  # noqa: E402
 from postroom.testing.conformance.keys import MarkConformance, RecordConformance  # noqa: E402
 from postroom.testing.conformance.lasting import LastingConformance  # noqa: E402
+from postroom.testing.conformance.orders import OrderConformance  # noqa: E402
 from postroom.testing.conformance.purge_replay import PurgeConformance, ReplayConformance  # noqa: E402
 from postroom.testing.conformance.put import PutConformance  # noqa: E402
 from postroom.testing.conformance.renew_reap import ReapConformance, RenewConformance  # noqa: E402
@@ -94,6 +96,7 @@ __all__ = [
     "FindConformance",
     "LastingConformance",
     "MarkConformance",
+    "OrderConformance",
     "ProofConformance",
     "PurgeConformance",
     "PutConformance",
@@ -145,5 +148,12 @@ class KeyConformance(RecordConformance, MarkConformance, CancelConformance):
     """The behaviour of `KeyStore`."""
 
 
-class StoreConformance(QueueConformance, KeyConformance, SchemaConformance, TransactionConformance, LastingConformance):
+class StoreConformance(
+    QueueConformance,
+    KeyConformance,
+    OrderConformance,
+    SchemaConformance,
+    TransactionConformance,
+    LastingConformance,
+):
     """All of it."""

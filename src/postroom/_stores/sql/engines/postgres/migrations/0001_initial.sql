@@ -6,6 +6,12 @@
 -- Ids come from here; gaps mean nothing.
 CREATE SEQUENCE postroom_ids;
 
+-- The order of each box, as its first user has opened it: a process that opens it in another order is refused.
+CREATE TABLE postroom_box (
+    box   text     COLLATE "C" NOT NULL PRIMARY KEY,
+    fifo  smallint NOT NULL                           -- 1: the messages of a group are handled in order
+);
+
 -- What was sent. Written once; only a later delivery of the same key changes it.
 CREATE TABLE postroom_message (
     id              bigint      NOT NULL PRIMARY KEY,

@@ -10,6 +10,12 @@ CREATE TABLE postroom_sequence (
 
 INSERT INTO postroom_sequence (name, value) VALUES ('message', 0);
 
+-- The order of each box, as its first user has opened it: a process that opens it in another order is refused.
+CREATE TABLE postroom_box (
+    box   TEXT    NOT NULL PRIMARY KEY,
+    fifo  INTEGER NOT NULL                       -- 1: the messages of a group are handled in order
+) WITHOUT ROWID;
+
 -- What was sent. Written once; only a later delivery of the same key changes it.
 CREATE TABLE postroom_message (
     id              INTEGER NOT NULL PRIMARY KEY,
