@@ -140,7 +140,7 @@ def decoder(payload_type: Any) -> Decode:
             return decode_json(payload)
         except Exception as error:  # noqa: BLE001 - a type's own validation may raise anything
             name = "valid JSON" if payload_type is None else f"a {_name(payload_type)}"
-            return Undecodable(f"the payload is not {name} ({_what(error, payload_type)})")
+            return Undecodable(f"the payload is not {name} ({_what_safely(error, payload_type)})")
 
     return decode_payload
 
@@ -159,12 +159,20 @@ _WITHOUT_VALUES = ("Expected `", "Object missing ", "JSON is malformed", "Input 
 _PATH = re.compile(r" - at `[^`]*`$")
 
 
+def _what_safely(error: Exception, payload_type: Any) -> str:
+    try:
+        return _what(error, payload_type)
+    except Exception:  # noqa: BLE001 - the error may be of any class of the user's
+        return type(error).__name__
+
+
 def _what(error: Exception, payload_type: Any) -> str:
     """What is wrong, without what the payload says: some of the texts quote its values, or its own keys."""
     if isinstance(error, msgspec.DecodeError):
         text = str(error)
         return text if text.startswith(_WITHOUT_VALUES) else "a value is not allowed" + "".join(_PATH.findall(text))
-    if hasattr(payload_type, "model_fields") and hasattr(error, "errors"):
-        found = [(next(iter(item["loc"]), None), item["type"]) for item in error.errors()]
+    errors = getattr(error, "errors", None)
+    if hasattr(payload_type, "model_fields") and callable(errors):
+        found = [(next(iter(item["loc"]), None), item["type"]) for item in errors()]
         return "; ".join(f"{name if name in payload_type.model_fields else 'payload'}: {kind}" for name, kind in found)
     return type(error).__name__

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from operator import attrgetter
 from typing import Any, Final
@@ -30,13 +30,13 @@ class NewMessage:
 
     topic: Any
     """A topic, or a typed message that has its own."""
-    payload: Any = MISSING
+    payload: Any = field(default=MISSING, repr=False)
     source: str | None = None
     message_id: str | None = None
     correlation_id: str | None = None
     group: str | None = None
     collapse_key: str | None = None
-    headers: Mapping[str, str] | None = None
+    headers: Mapping[str, str] | None = field(default=None, repr=False)
     due: datetime | None = None
     expires: datetime | None = None
     received_at: datetime | None = None

@@ -75,7 +75,7 @@ class ErrorTexts:
         a traceback with the changed text (`exc_text`), and not the exception itself (`exc_info`)."""
         if not _log.isEnabledFor(level):
             return
-        if error is None or all(self.for_log(text) == text for each in _chain(error) for text in _texts(each)):
+        if error is None or all(map(self._may_be_shown, _chain(error))):
             _log.log(level, message, *args, exc_info=error, stacklevel=2)
             return
         file, line, function, _ = _log.findCaller(stacklevel=2)
@@ -83,13 +83,25 @@ class ErrorTexts:
         record.exc_text = "".join(self._traceback(error, set())).rstrip("\n")
         _log.handle(record)
 
+    def _may_be_shown(self, error: BaseException) -> bool:
+        """Whether Python may print it. Of a SyntaxError it prints the line, which may be a payload."""
+        return not isinstance(error, SyntaxError) and all(self.for_log(text) == text for text in _texts(error))
+
     def _traceback(self, error: BaseException, seen: set[int]) -> Iterator[str]:
         """As Python prints it, with our texts."""
-        seen.add(id(error))
-        before, link = _before(error)
-        if before is not None and id(before) not in seen:
-            yield from self._traceback(before, seen)
-            yield link
+        chain: list[tuple[BaseException, str]] = []
+        each: BaseException | None = error
+        while each is not None and id(each) not in seen:  # a loop: a chain may be longer than the stack
+            seen.add(id(each))
+            before, link = _before(each)
+            chain.append((each, link))
+            each = before
+        for number, (each, link) in enumerate(reversed(chain)):
+            if number:
+                yield link
+            yield from self._traceback_of_one(each, seen)
+
+    def _traceback_of_one(self, error: BaseException, seen: set[int]) -> Iterator[str]:
         if error.__traceback__ is not None:
             yield "Traceback (most recent call last):\n"
             yield from traceback.format_tb(error.__traceback__)
@@ -109,7 +121,11 @@ def _texts(error: BaseException) -> list[str]:
         text = str(error)
     except Exception:  # noqa: BLE001
         text = "(its text could not be made)"
-    return [text, *(str(note) for note in getattr(error, "__notes__", ()))]
+    try:
+        notes = [str(note) for note in getattr(error, "__notes__", ())]
+    except Exception:  # noqa: BLE001
+        notes = []
+    return [text, *notes]
 
 
 def _before(error: BaseException) -> tuple[BaseException | None, str]:
@@ -135,4 +151,4 @@ def _chain(error: BaseException) -> list[BaseException]:
 
 def _type_name(error: BaseException) -> str:
     kind = type(error)
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    return escape(kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}")

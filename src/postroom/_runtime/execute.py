@@ -7,10 +7,11 @@ import contextvars
 import inspect
 import logging
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
+from itertools import islice
 from typing import Any
 
 from postroom._faces import check
@@ -93,7 +94,7 @@ class Executor:
         return Fault(self._box.work.on_undecodable, None, describe(error), error, ran=False)
 
     async def _handled(self, piece: Piece, handler: Handler, extra: Sequence[Any]) -> list[Outcome] | Fault:
-        messages = [message for message in piece.messages if type(message.payload) is not Undecodable]
+        messages = list(_decoded(piece))
         outcomes: list[Outcome] = []
         if messages:
             given: Any = messages[0] if handler.batch is None else messages
@@ -109,7 +110,9 @@ class Executor:
             return outcomes
         decoded = iter(outcomes)
         return [
-            self._undecodable(message.payload) if type(message.payload) is Undecodable else next(decoded)
+            self._undecodable(message.payload)
+            if type(message.payload) is Undecodable
+            else next(decoded, Outcome.RETRY)  # behind an undecodable one in its group: the worker gives it back
             for message in piece.messages
         ]
 
@@ -202,17 +205,30 @@ def _without_stop_iteration(function: Callable[..., Any], given: tuple[Any, ...]
 
 
 def _interrupt_behind(error: BaseException) -> BaseException | None:
-    """The interrupt that ended the handler, also where the handler has raised another error in its place."""
-    if isinstance(error, SystemExit):
-        return error
+    """The interrupt that ended the handler, also where the handler has raised another error in its place.
+
+    SystemExit is none: a handler that calls `sys.exit` has failed. Otherwise its message would end one worker after
+    the other, and no attempt would be counted.
+    """
     chain: BaseException | None = error
-    while chain is not None:
+    seen: set[int] = set()  # a chain may be a circle
+    while chain is not None and id(chain) not in seen:
+        seen.add(id(chain))
         if isinstance(chain, KeyboardInterrupt):
             return chain
         if isinstance(chain, BaseExceptionGroup) and chain.subgroup(KeyboardInterrupt) is not None:
             return KeyboardInterrupt()
         chain = chain.__cause__ or chain.__context__
     return None
+
+
+def _decoded(piece: Piece) -> Iterator[Message[Any]]:
+    """What the handler gets. In a group, nothing behind a message that cannot be decoded: it would overtake it."""
+    for message in piece.messages:
+        if type(message.payload) is not Undecodable:
+            yield message
+        elif piece.ordered:
+            return
 
 
 def _outcome(answer: Any) -> Outcome:
@@ -237,12 +253,19 @@ def _checked(outcome: Outcome) -> Outcome:
 
 def _outcomes(answer: Any, messages: list[Message[Any]]) -> list[Outcome]:
     """None for all, an outcome for all, a list in order, or a mapping by key or message id. What is missing failed."""
+    try:
+        return _outcomes_of_each(answer, messages)
+    except Exception as error:  # noqa: BLE001 - a list or a mapping of the user's own may raise anything
+        return [Fault("failed", None, describe(error), error)] * len(messages)
+
+
+def _outcomes_of_each(answer: Any, messages: list[Message[Any]]) -> list[Outcome]:
     if isinstance(answer, Mapping):
         return [
             next((_outcome(answer[id_]) for id_ in (message.key, message.message_id) if id_ in answer), MISSING_RESULT)
             for message in messages
         ]
     if isinstance(answer, Sequence) and not isinstance(answer, str | bytes):
-        given = [_outcome(item) for item in answer[: len(messages)]]
+        given = [_outcome(item) for item in islice(answer, len(messages))]
         return given + [MISSING_RESULT] * (len(messages) - len(given))
     return [_outcome(answer)] * len(messages)

@@ -522,6 +522,10 @@ class Pump:
         for index, message in enumerate(messages):
             if ended is not None and message.group == ended:
                 continue
+            # Before a message, not after it: no exchange may run between a failure and the release of those behind it.
+            if loop.time() - began > SLICE:
+                await asyncio.sleep(0)
+                began = loop.time()
             if self._stopping:
                 self._give_back(messages[index:])
                 return False
@@ -553,9 +557,6 @@ class Pump:
             if ordered and not well:
                 ended = message.group
                 self._give_back(_behind(messages, index))
-            if loop.time() - began > SLICE:
-                await asyncio.sleep(0)
-                began = loop.time()
         return ended is None
 
     async def _do_together(self, piece: Piece) -> bool | Fault:
@@ -571,6 +572,8 @@ class Pump:
         self._report.batch(piece.handler, piece.messages, fault)
         well = True
         for index, message in enumerate(piece.messages):
+            if well or not piece.ordered:  # after a failure, what is behind it is given back before any exchange
+                await asyncio.sleep(0)  # handlers that never wait must not block the event loop
             if self._stopping or (piece.ordered and not well):
                 self._give_back(piece.messages[index:])
                 return False
@@ -579,7 +582,6 @@ class Pump:
                 well = False
                 continue
             well = (await self._do_together(piece._replace(messages=[message]))) is True and well
-            await asyncio.sleep(0)  # handlers that never wait must not block the event loop
         return well
 
     def _settle(self, piece: Piece, outcomes: list[Outcome]) -> bool:
