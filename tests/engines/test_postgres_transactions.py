@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -83,6 +84,22 @@ class TestTogether:
         await settled(caller.rollback())
         assert await settled(room.outbox().find()) == []
         assert orders() == []
+
+    async def test_a_log_record_does_not_claim_that_it_is_stored(
+        self, caller: Caller, room: Any, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        outbox = room.outbox()
+        with caplog.at_level(logging.INFO, "postroom"):
+            for number in range(2):
+                await settled(outbox.enqueue("t", number, message_id="1", tx=caller.tx))
+            await settled(caller.rollback())
+            await settled(outbox.enqueue("t", "x", message_id="1"))
+        records = [record.getMessage().partition("store=")[0] for record in caplog.records if record.name == "postroom"]
+        assert records == [
+            "enqueued in the caller's transaction ",
+            "duplicate (duplicate) in the caller's transaction: ",
+            "enqueued ",
+        ]
 
     @pytest.mark.req("OBX-003", "C-55")
     async def test_the_only_statement_may_be_ours(self, caller: Caller, room: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import sqlite3
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -169,6 +170,23 @@ async def test_rolls_back_with_the_caller(caller: Caller, room: Any, path: Path)
     await settled(caller.rollback())
     assert (await settled(room.outbox().counts()))[State.WAITING] == 0
     assert orders(path) == 0
+
+
+async def test_a_log_record_does_not_claim_that_it_is_stored(
+    caller: Caller, room: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    outbox = room.outbox()
+    with caplog.at_level(logging.INFO, "postroom"):
+        for number in range(2):
+            await settled(outbox.enqueue("t", number, message_id="1", tx=caller.tx))
+        await settled(caller.rollback())
+        await settled(outbox.enqueue("t", "x", message_id="1"))
+    records = [record.getMessage().partition("store=")[0] for record in caplog.records if record.name == "postroom"]
+    assert records == [
+        "enqueued in the caller's transaction ",
+        "duplicate (duplicate) in the caller's transaction: ",
+        "enqueued ",
+    ]
 
 
 @pytest.mark.req("OBX-003", "C-55")

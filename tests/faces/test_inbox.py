@@ -70,7 +70,7 @@ async def test_another_hash_warns_and_still_answers(room: Any, caplog: pytest.Lo
         assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
         assert "checked" in caplog.text
         assert not await settled(inbox.already_processed("m", "s", digest("b")))
-    assert "content differs" in caplog.text
+    assert "content differs from what this key had before; the earlier hash was kept: store=" in caplog.text
 
 
 @pytest.mark.req("C-23")
@@ -95,7 +95,18 @@ async def test_on_conflict(room: Any, caplog: pytest.LogCaptureFixture) -> None:
     assert (rejected.status, (await settled(inbox.get("m"))).payload) == (ReceiptStatus.REJECTED, "first")
     updated = await deliver("fourth")
     assert (updated.status, (await settled(inbox.get("m"))).payload) == (ReceiptStatus.CONFLICT, "fourth")
-    assert caplog.text.count("content differs") == 3
+    await settled(inbox.claim(OWNER))
+    assert (await deliver("fifth")).replaced_under_lease
+    await settled(inbox.mark_processed("m", "s"))
+    assert (await deliver("sixth")).status is ReceiptStatus.CONFLICT
+    fates = [record.getMessage().partition(": store=")[0].partition("; ")[2] for record in caplog.records]
+    assert fates == [
+        "the earlier content was kept",
+        "this content was rejected",
+        "the earlier content was replaced",
+        "the earlier content was replaced while it was being handled",
+        "the earlier content was kept",
+    ]
     assert "fourth" not in caplog.text
 
 

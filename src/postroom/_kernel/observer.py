@@ -22,6 +22,8 @@ class Event(NamedTuple):
     then handled one at a time, each with an event."""
     error: BaseException | None
     seconds: float
+    in_transaction: bool = False
+    """The verb ran in a transaction of the caller, or of a handler: its writes are stored when that commits."""
 
 
 Observer = Callable[[Event], None]

@@ -13,24 +13,36 @@ from postroom._kernel.texts import escape, name
 from postroom.spi import Draft, Receipt, ReceiptStatus
 
 _log = logging.getLogger("postroom")
+_DIFFERS = "content differs from what this key had before; %s%s: %s"
 
 
 def _put(event: Event) -> None:
     quiet = not _log.isEnabledFor(logging.INFO)
+    joined = " in the caller's transaction" if event.in_transaction else ""  # not stored before it commits
     draft: Draft
     receipt: Receipt
     for draft, receipt in zip(event.given, event.result, strict=True):
         if receipt.status is ReceiptStatus.NEW:
             if not quiet:
-                _log.info("enqueued %s", _which(event, draft, receipt))
+                _log.info("enqueued%s %s", joined, _which(event, draft, receipt))
         elif receipt.status in {ReceiptStatus.CONFLICT, ReceiptStatus.REJECTED}:
-            _log.warning("content differs from what this key had before: %s", _which(event, draft, receipt))
+            _log.warning(_DIFFERS, _fate(receipt), joined, _which(event, draft, receipt))
         elif receipt.status is ReceiptStatus.DEAD:
             _log.warning("delivered again, but dead; replay it to have it handled: %s", _which(event, draft, receipt))
         elif receipt.replaced_under_lease:
-            _log.warning("content was replaced while it was being handled: %s", _which(event, draft, receipt))
+            which = _which(event, draft, receipt)
+            _log.warning("content was replaced while it was being handled%s: %s", joined, which)
         elif not quiet:
-            _log.info("duplicate (%s): %s", receipt.status, _which(event, draft, receipt))
+            _log.info("duplicate (%s)%s: %s", receipt.status, joined, _which(event, draft, receipt))
+
+
+def _fate(receipt: Receipt) -> str:
+    """What was done with a content that differs."""
+    if receipt.status is ReceiptStatus.REJECTED:
+        return "this content was rejected"
+    if receipt.replaced_under_lease:
+        return "the earlier content was replaced while it was being handled"
+    return "the earlier content was replaced" if receipt.updated else "the earlier content was kept"
 
 
 def _which(event: Event, draft: Draft, receipt: Receipt) -> str:
@@ -50,7 +62,7 @@ def _record(event: Event) -> None:
             continue
         where = f"{_where(event)} source={escape(draft.source)} message_id={escape(draft.message_id)}"
         if sighting.conflict:
-            _log.warning("content differs from what this key had before: %s", where)
+            _log.warning(_DIFFERS, "the earlier hash was kept", "", where)
         _log.debug("checked %s: %s", where, "new" if sighting.is_new else sighting.state)
 
 

@@ -79,7 +79,8 @@ class ObservedVerbs:
             error = raised
             raise
         finally:
-            self.tell(Event(name, self.name, box, given, result, error, time.perf_counter() - started))
+            seconds, in_transaction = time.perf_counter() - started, step.kwargs.get("tx") is not None
+            self.tell(Event(name, self.name, box, given, result, error, seconds, in_transaction))
         return result
 
     def _try(self, step: Call) -> Program[Any]:
