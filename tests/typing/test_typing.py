@@ -150,6 +150,20 @@ def test_a_mistake_is_found(mistake: str, answers: dict[int, str]) -> None:
     assert f"[{MISTAKES[mistake]}]" in answers.get(line, ""), answers.get(line, "nothing was found")
 
 
+@pytest.mark.parametrize(
+    ("mistake", "expected"),
+    [
+        ('orders.handler("order")(takes_a_payload)', "HandlerOfMessage"),
+        ('orders.handler("order", batch=2)(takes_other)', "HandlerOfList"),
+        ('orders.handler("order", transactional=True)(takes_other)', "TransactionalHandlerOfMessage"),
+        ("orders.handler(Order)(returns_a_bool)", "NoneOrOutcome"),
+    ],
+)
+def test_an_error_names_what_was_expected(mistake: str, expected: str, answers: dict[int, str]) -> None:
+    line = HEAD.count("\n") + 1 + list(MISTAKES).index(mistake)
+    assert f'type variable "{expected}"' in answers[line]
+
+
 @pytest.fixture(scope="module")
 def errors_of_pyright(mistakes: Path) -> list[tuple[str, int, str]]:
     """The errors of pyright in both files: the name of the file, the line, and the text."""

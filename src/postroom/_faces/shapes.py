@@ -18,11 +18,12 @@ Result = Outcome | Exception | None
 Results = Result | Sequence[Result] | Mapping[str, Result] | Mapping[Key, Result]
 """What a handler of a list returns: one result for all, one for each in order, or by message id or key."""
 
+# Type checkers name these variables in their errors, so their names say what is expected.
 T = TypeVar("T")
-R = TypeVar("R", bound=Result | Awaitable[Result])
-Rs = TypeVar("Rs", bound=Results | Awaitable[Results])
-Later = TypeVar("Later", bound=Awaitable[Result])
-Laters = TypeVar("Laters", bound=Awaitable[Results])
+NoneOrOutcome = TypeVar("NoneOrOutcome", bound=Result | Awaitable[Result])
+NoneOrOutcomes = TypeVar("NoneOrOutcomes", bound=Results | Awaitable[Results])
+AwaitableNoneOrOutcome = TypeVar("AwaitableNoneOrOutcome", bound=Awaitable[Result])
+AwaitableNoneOrOutcomes = TypeVar("AwaitableNoneOrOutcomes", bound=Awaitable[Results])
 
 Given_contra = TypeVar("Given_contra", contravariant=True)
 Answer_co = TypeVar("Answer_co", covariant=True)
@@ -42,15 +43,22 @@ class HandlesInTransaction(Protocol[Given_contra, Answer_co]):
 
 One = Message[Any]
 Many = list[Message[Any]]
-F1 = TypeVar(
-    "F1", bound=Callable[[One], Result | Awaitable[Result]] | Handles[One, Result] | Handles[One, Awaitable[Result]]
+HandlerOfMessage = TypeVar(
+    "HandlerOfMessage",
+    bound=Callable[[One], Result | Awaitable[Result]] | Handles[One, Result] | Handles[One, Awaitable[Result]],
 )
-FN = TypeVar(
-    "FN",
+HandlerOfList = TypeVar(
+    "HandlerOfList",
     bound=Callable[[Many], Results | Awaitable[Results]] | Handles[Many, Results] | Handles[Many, Awaitable[Results]],
 )
-F1Tx = TypeVar("F1Tx", bound=Callable[[One, Any], Awaitable[Result]] | HandlesInTransaction[One, Awaitable[Result]])
-FNTx = TypeVar("FNTx", bound=Callable[[Many, Any], Awaitable[Results]] | HandlesInTransaction[Many, Awaitable[Results]])
+TransactionalHandlerOfMessage = TypeVar(
+    "TransactionalHandlerOfMessage",
+    bound=Callable[[One, Any], Awaitable[Result]] | HandlesInTransaction[One, Awaitable[Result]],
+)
+TransactionalHandlerOfList = TypeVar(
+    "TransactionalHandlerOfList",
+    bound=Callable[[Many, Any], Awaitable[Results]] | HandlesInTransaction[Many, Awaitable[Results]],
+)
 
 
 class HandlesAnything(Protocol):
@@ -58,60 +66,66 @@ class HandlesAnything(Protocol):
     def handle(self) -> Callable[..., Any]: ...
 
 
-F = TypeVar("F", bound=Callable[..., Any] | HandlesAnything)
+AnyHandler = TypeVar("AnyHandler", bound=Callable[..., Any] | HandlesAnything)
 
 
 class ForAny(Protocol):
     """Where `batch` or `transactional` is a variable, nothing more is known."""
 
-    def __call__(self, function: F, /) -> F: ...
+    def __call__(self, function: AnyHandler, /) -> AnyHandler: ...
 
 
 class ForOne(Protocol):
-    def __call__(self, function: F1, /) -> F1: ...
+    def __call__(self, function: HandlerOfMessage, /) -> HandlerOfMessage: ...
 
 
 class ForMany(Protocol):
-    def __call__(self, function: FN, /) -> FN: ...
+    def __call__(self, function: HandlerOfList, /) -> HandlerOfList: ...
 
 
 class ForOneInTransaction(Protocol):
-    def __call__(self, function: F1Tx, /) -> F1Tx: ...
+    def __call__(self, function: TransactionalHandlerOfMessage, /) -> TransactionalHandlerOfMessage: ...
 
 
 class ForManyInTransaction(Protocol):
-    def __call__(self, function: FNTx, /) -> FNTx: ...
+    def __call__(self, function: TransactionalHandlerOfList, /) -> TransactionalHandlerOfList: ...
 
 
 class ForOneOf(Protocol[T]):
     @overload
-    def __call__(self, function: Callable[[Message[T]], R], /) -> Callable[[Message[T]], R]: ...
+    def __call__(self, function: Callable[[Message[T]], NoneOrOutcome], /) -> Callable[[Message[T]], NoneOrOutcome]: ...
     @overload
-    def __call__(self, function: Handles[Message[T], R], /) -> Handles[Message[T], R]: ...
+    def __call__(self, function: Handles[Message[T], NoneOrOutcome], /) -> Handles[Message[T], NoneOrOutcome]: ...
 
 
 class ForManyOf(Protocol[T]):
     @overload
-    def __call__(self, function: Callable[[list[Message[T]]], Rs], /) -> Callable[[list[Message[T]]], Rs]: ...
+    def __call__(
+        self, function: Callable[[list[Message[T]]], NoneOrOutcomes], /
+    ) -> Callable[[list[Message[T]]], NoneOrOutcomes]: ...
     @overload
-    def __call__(self, function: Handles[list[Message[T]], Rs], /) -> Handles[list[Message[T]], Rs]: ...
+    def __call__(
+        self, function: Handles[list[Message[T]], NoneOrOutcomes], /
+    ) -> Handles[list[Message[T]], NoneOrOutcomes]: ...
 
 
 class ForOneOfInTransaction(Protocol[T]):
     @overload
-    def __call__(self, function: Callable[[Message[T], Any], Later], /) -> Callable[[Message[T], Any], Later]: ...
+    def __call__(
+        self, function: Callable[[Message[T], Any], AwaitableNoneOrOutcome], /
+    ) -> Callable[[Message[T], Any], AwaitableNoneOrOutcome]: ...
     @overload
     def __call__(
-        self, function: HandlesInTransaction[Message[T], Later], /
-    ) -> HandlesInTransaction[Message[T], Later]: ...
+        self, function: HandlesInTransaction[Message[T], AwaitableNoneOrOutcome], /
+    ) -> HandlesInTransaction[Message[T], AwaitableNoneOrOutcome]: ...
 
 
 class ForManyOfInTransaction(Protocol[T]):
     @overload
     def __call__(
-        self, function: Callable[[list[Message[T]], Any], Laters], /
-    ) -> Callable[[list[Message[T]], Any], Laters]: ...
+        self, function: Callable[[list[Message[T]], Any], AwaitableNoneOrOutcomes], /
+    ) -> Callable[[list[Message[T]], Any], AwaitableNoneOrOutcomes]: ...
     @overload
     def __call__(
-        self, function: HandlesInTransaction[list[Message[T]], Laters], /
-    ) -> HandlesInTransaction[list[Message[T]], Laters]: ...
+        self, function: HandlesInTransaction[list[Message[T]], AwaitableNoneOrOutcomes], /
+    ) -> HandlesInTransaction[list[Message[T]], AwaitableNoneOrOutcomes]: ...
