@@ -13,7 +13,7 @@ from postroom._kernel.texts import escape, name
 from postroom.spi import Draft, Receipt, ReceiptStatus
 
 _log = logging.getLogger("postroom")
-_DIFFERS = "content differs from what this key had before; %s%s: %s"
+_DIFFERS = "topic or content differs from what this key had before; %s%s: %s"
 
 
 def _put(event: Event) -> None:
