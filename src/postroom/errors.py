@@ -9,6 +9,7 @@
     ├── OrderMismatch              also a ValueError: a box is opened in another order than the recorded one
     ├── TransactionRefused         also a ValueError: the `tx` cannot carry this write
     │   └── TransactionAborted     a statement of the `tx` failed, so the database accepts no more in it
+    ├── CommitUnknown              the connection was lost while a handler's transaction was committed
     ├── FeatureMissing             the store does not offer what was asked for
     ├── ExtraMissing               also an ImportError: an optional package is not installed
     ├── HandlerExists              also a ValueError: a topic has one handler per box
@@ -75,13 +76,19 @@ class TransactionRefused(PostroomError, ValueError):
 class TransactionAborted(TransactionRefused):
     """A statement in the transaction failed, so the database has aborted the transaction."""
 
-    def __init__(self, failed: str | None = None) -> None:
+    def __init__(self, failed: str | None = None, *, in_handler: bool = False) -> None:
+        """`in_handler`: the transaction is that of a handler, which only the worker ends."""
+        what = "let the error out of the handler" if in_handler else "roll it back"
         super().__init__(
-            f"a statement failed{f' ({failed})' if failed else ''}, so its transaction is aborted: roll it back. To "
+            f"a statement failed{f' ({failed})' if failed else ''}, so its transaction is aborted: {what}. To "
             "continue after a statement that may fail, run it in a savepoint: connection.transaction(), or "
             "begin_nested() of SQLAlchemy"
         )
         self.failed = failed
+
+
+class CommitUnknown(PostroomError):
+    """The connection was lost while the transaction was committed, so it is not known whether it is committed."""
 
 
 def refuse(why: str) -> TransactionRefused:

@@ -165,6 +165,9 @@ class Transactor(Protocol):
 
     A store may have `tx_classes`, the names of what a handler may expect: `("psycopg.AsyncConnection",)`. A handler
     that is annotated with another class is then refused when it is registered.
+
+    A store may have `addresses`, a frozenset of texts. Stores that have one in common are on the same database: a
+    handler in a transaction of one cannot write to the other without `tx`. Without `addresses`, the name counts.
     """
 
     def transaction(self) -> AbstractAsyncContextManager[Any]:

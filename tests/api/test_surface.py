@@ -32,7 +32,8 @@ SURFACE = {
         OwnerToken Claim Reaped Outcome Backoff StorageRetry
         Cleaning Cleaned BoxHealth
         Event Observer
-        PostroomError AmbiguousMessageId ArgumentTypeError ArgumentValueError DuplicateMessage ExtraMissing
+        PostroomError AmbiguousMessageId ArgumentTypeError ArgumentValueError CommitUnknown DuplicateMessage
+        ExtraMissing
         FeatureMissing HandlerExists MessageNotFound NotReplicated OrderMismatch PoolForked RoomClosed
         SchemaError SchemaMissing SchemaOutdated SchemaTooNew
         TransactionAborted TransactionRefused Undecodable

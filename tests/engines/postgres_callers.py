@@ -27,7 +27,7 @@ INSERT = "INSERT INTO shop.orders (name) VALUES ('tea')"
 
 
 @functools.cache
-def _shop() -> psycopg.Connection:
+def shop() -> psycopg.Connection:
     """A connection of the test's own, beside the application's table, which it makes."""
     connection = psycopg.connect(shared_database(), autocommit=True)
     atexit.register(connection.close)
@@ -40,18 +40,18 @@ def _shop() -> psycopg.Connection:
 
 def clean_shop() -> str:
     """A database without messages and without orders; answers its URL."""
-    _shop().execute("DELETE FROM shop.orders")
+    shop().execute("DELETE FROM shop.orders")
     return clean_database()
 
 
 def orders() -> list[str]:
     """The names of the orders that were committed."""
-    return [name for (name,) in _shop().execute("SELECT name FROM shop.orders ORDER BY id").fetchall()]
+    return [name for (name,) in shop().execute("SELECT name FROM shop.orders ORDER BY id").fetchall()]
 
 
 def idle_in_transaction() -> int:
     """How many connections to the database wait in a transaction."""
-    [(count,)] = _shop().execute(
+    [(count,)] = shop().execute(
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in transaction%'"
     )
     return int(count)

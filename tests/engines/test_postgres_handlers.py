@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -15,9 +16,19 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_sessionmaker
 from sqlalchemy.orm import Session
 
-from postroom import SEPARATE, ArgumentTypeError, Message, Outcome, OwnerToken, Postroom, State, TransactionAborted
+from postroom import (
+    SEPARATE,
+    ArgumentTypeError,
+    CommitUnknown,
+    Message,
+    Outcome,
+    OwnerToken,
+    Postroom,
+    State,
+    TransactionAborted,
+)
 from postroom.testing import FrozenClock
-from tests.engines.postgres_callers import Order, clean_shop, idle_in_transaction, open_room, orders
+from tests.engines.postgres_callers import Order, clean_shop, idle_in_transaction, open_room, orders, shop
 from tests.engines.postgres_pools import ASYNC_POOLS, ENGINES
 from tests.runtime.support import HOUR, Gate, Logged, put, soon, state_of, states
 
@@ -207,16 +218,132 @@ async def test_a_handler_that_ends_its_transaction_is_told(room: Postroom, pool:
         await (tx.rollback() if hasattr(tx, "rollback") else tx.execute("ROLLBACK"))  # not this handler's to end
 
     await put(inbox, 1)
-    await soon(room.drain())
+    with Logged() as logged:
+        await soon(room.drain())
     message = await inbox.get("1")
     assert (orders(), message.state, message.attempt) == ([], State.WAITING, 1)
     assert message.last_error == "the handler ended its transaction: leave commit and rollback to the room"
+    assert "begin" not in traces(logged)
     assert idle_in_transaction() == 0
+
+
+def traces(logged: Logged) -> str:
+    """The tracebacks of all records."""
+    format_ = logging.Formatter().formatException
+    return "\n".join(format_(record.exc_info) for record in logged.records if record.exc_info)
+
+
+class TestAConnectionThatIsLost:
+    """While the handler of a message has its transaction."""
+
+    async def lose(self, tx: Any) -> None:
+        pid = "SELECT pg_backend_pid()"
+        if isinstance(tx, AsyncConnection):
+            number = (await tx.execute(sa.text(pid))).scalar_one()
+        elif isinstance(tx, psycopg.AsyncConnection):
+            [(number,)] = await (await tx.execute(pid)).fetchall()
+        else:
+            number = await tx.fetchval(pid)
+        ended = shop().execute("SELECT pg_terminate_backend(%s, 5000)", [number]).fetchone()
+        assert ended == (True,)
+
+    @every_driver
+    @pytest.mark.parametrize("batch", [None, 2])
+    async def test_before_the_commit_is_not_counted(self, room: Postroom, batch: int | None) -> None:
+        inbox = room.inbox()
+        calls = 0
+
+        @inbox.handler("t", transactional=True, batch=batch)
+        async def handle(_given: Any, tx: Any) -> None:
+            nonlocal calls
+            calls += 1
+            await write(tx, "x")
+            await self.lose(tx)
+
+        await put(inbox, 1, 2)
+        with Logged() as logged:
+            await soon(room.drain())
+        assert orders() == []
+        assert {(message.state, message.attempt, message.last_error) for message in await inbox.find()} == {
+            (State.WAITING, 0, None)
+        }
+        assert calls == (2 if batch is None else 1)
+        assert len(logged.saying("is not counted: its transaction failed before it was committed: ")) == 2
+        assert traces(logged) == ""
+
+    @every_driver
+    async def test_again_and_again_is_counted(self, room: Postroom, clock: FrozenClock) -> None:
+        """A handler may be what closes its connection: its message must not come back for ever."""
+        inbox = room.inbox(max_attempts=2)
+
+        @inbox.handler("t", transactional=True)
+        async def handle(_message: Message[str], tx: Any) -> None:
+            await self.lose(tx)
+
+        await put(inbox, 1)
+        for _ in range(4):
+            await soon(room.drain())
+            clock.advance(HOUR)
+        message = await inbox.get("1")
+        assert (message.state, message.deliveries) == (State.DEAD, 4)
+        assert str(message.last_error).startswith("its transaction failed before it was committed: ")
+
+    @every_driver
+    async def test_by_a_handler_that_fails_does_not_hide_its_error(self, room: Postroom) -> None:
+        inbox = room.inbox()
+
+        @inbox.handler("t", transactional=True)
+        async def handle(_message: Message[str], tx: Any) -> None:
+            await self.lose(tx)
+            raise LookupError("no such customer")
+
+        await put(inbox, 1)
+        with Logged() as logged:
+            await soon(room.drain())
+        message = await inbox.get("1")
+        assert (message.attempt, message.last_error) == (1, "LookupError: no such customer")
+        assert "RollBack" not in traces(logged)
+
+    @every_driver
+    async def test_at_the_commit_is_counted_and_named(self, room: Postroom) -> None:
+        """The outcome is not known. A trigger ends the session while it commits."""
+        shop().execute(
+            """
+            CREATE OR REPLACE FUNCTION shop.leave() RETURNS trigger LANGUAGE plpgsql AS
+                $$BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); PERFORM pg_sleep(5); RETURN NULL; END$$;
+            CREATE CONSTRAINT TRIGGER leave AFTER INSERT ON shop.orders DEFERRABLE INITIALLY DEFERRED
+                FOR EACH ROW EXECUTE FUNCTION shop.leave();
+            """
+        )
+        inbox = room.inbox()
+
+        @inbox.handler("t", transactional=True)
+        async def handle(_message: Message[str], tx: Any) -> None:
+            await write(tx, "x")
+
+        await put(inbox, 1)
+        try:
+            with Logged() as logged, pytest.raises(CommitUnknown):
+                await soon(room.drain(raise_errors=True))
+        finally:
+            shop().execute("DROP TRIGGER leave ON shop.orders")
+        message = await inbox.get("1")
+        assert (message.state, message.attempt, orders()) == (State.WAITING, 1, [])
+        assert re.fullmatch(
+            r"the connection was lost while the transaction was committed \(\w+\), so it is not known whether it is "
+            "committed",
+            str(message.last_error),
+        )
+        assert traces(logged).count("Traceback") == 1
+        assert "RollBack" not in traces(logged)
 
 
 TWICE = "INSERT INTO shop.orders (id, name) OVERRIDING SYSTEM VALUE VALUES (1, 'secret'), (1, 'secret')"
 UNIQUE = r"\(UniqueViolation(Error)?, SQLSTATE 23505, constraint orders_pkey\)"
-ABORTED = f"a statement failed {UNIQUE}, so its transaction is aborted: .* run it in a savepoint"
+ABORTED = (
+    f"a statement failed {UNIQUE}, so its transaction is aborted: let the error out of the handler. "
+    "To continue after a statement that may fail, run it in a savepoint"
+)
 
 
 async def run(tx: Any, statement: str) -> None:

@@ -6,7 +6,7 @@ import importlib.util
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
-from postroom._connect import StoreOptions
+from postroom._connect import StoreOptions, addresses
 from postroom._kernel.scope import UNNAMED
 from postroom._stores.sql.drivers.asyncpg import AsyncpgPool, AsyncpgWire
 from postroom._stores.sql.drivers.callers import class_names
@@ -40,9 +40,8 @@ FOR_THEIR_STATEMENTS = "; ".join(
 def open_postgres(scheme: str, rest: str, options: StoreOptions) -> Any:
     driver = _driver(scheme.partition("+")[2], options)
     place, settings = _settings(rest)
-    if options.pool is not None and place == "/":
-        place = UNNAMED
     pool = _pool(driver, settings, options)
+    place, known = _place(place, settings.url, options.pool)
     engine = PostgresEngine(
         options.prefix,
         schema=options.schema,
@@ -54,6 +53,7 @@ def open_postgres(scheme: str, rest: str, options: StoreOptions) -> Any:
         pool,
         engine,
         name=f"postgresql:{place}",
+        addresses=known,
         wires=(AsyncpgWire(), PsycopgWire()) if is_async else (SyncPsycopgWire(),),
         clock=options.clock,
         explicit=settings.pgbouncer,
@@ -63,6 +63,15 @@ def open_postgres(scheme: str, rest: str, options: StoreOptions) -> Any:
     )
     store: Any = SqlStore if is_async else SyncSqlStore
     return store(made, deploy_schema=options.deploy_schema)
+
+
+def _place(place: str, url: str, pool: Any) -> tuple[str, frozenset[str]]:
+    """The name of the database for logs, and its addresses. A given pool may be of another one than the URL says."""
+    if pool is None:
+        known = addresses.of_url(url)
+        return place, known.known if known else frozenset()
+    known = addresses.of_pool(pool) or (addresses.of_url(url) if place != "/" else None)
+    return (known.shown, known.known) if known else (UNNAMED, frozenset())
 
 
 def _most_handlers(pool: Any, settings: PoolSettings) -> int | None:

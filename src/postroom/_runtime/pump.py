@@ -15,13 +15,13 @@ from uuid import UUID
 
 from postroom._faces.check import error_text
 from postroom._faces.handlers import Handler, Handlers
-from postroom._faces.transaction import handling
 from postroom._kernel.decide import Outcome, decide
 from postroom._kernel.ids import OwnerToken
 from postroom._kernel.message import Claim, Lease, Message
 from postroom._kernel.observer import Event
 from postroom._kernel.policy import Box, is_suspect
 from postroom._kernel.queries import Ask
+from postroom._kernel.scope import handling
 from postroom._kernel.settlement import Settlement
 from postroom._kernel.texts import escape
 from postroom._runtime.again import ClaimedAgain, Wait
@@ -30,7 +30,8 @@ from postroom._runtime.fault import Fault
 from postroom._runtime.pace import Begun, Pace, Rest
 from postroom._runtime.plan import Backlog, Line, Piece, plan
 from postroom._runtime.report import Report, name
-from postroom.errors import TransactionAborted, TransactionRefused, Undecodable
+from postroom._runtime.transacted import RollBack, fault_of, first_error, refused
+from postroom.errors import Undecodable
 
 _log = logging.getLogger("postroom")
 
@@ -632,23 +633,28 @@ class Pump:
         try:
             async with self._store.transaction() as tx:
                 begun = True
-                with handling.opened(self._store):
+                with handling.opened(self._store) as scope:
                     outcomes = await self._executor.run(piece, tx)
+                if scope.refusal is not None:
+                    outcomes = refused(scope.refusal, outcomes)
                 if isinstance(outcomes, Fault) or any(outcome.result != "success" for outcome in outcomes):
-                    raise _RollBack from _first_error(outcomes)  # noqa: TRY301 - this is how a transaction is ended
+                    raise RollBack from first_error(outcomes)  # noqa: TRY301 - this is how a transaction is ended
                 done = [Settlement.done(_proof(message)) for message in piece.messages]
                 kept = await self._store.settle(self.box, done, tx=tx)
                 if not all(kept):
-                    raise _RollBack  # noqa: TRY301
-        except _RollBack:
+                    raise RollBack  # noqa: TRY301
+        except RollBack:
             return outcomes if isinstance(outcomes, Fault) else self._undo(piece, outcomes, kept)
         except Exception as error:  # noqa: BLE001 - the transaction's trouble counts as the handler's
-            fault = Fault("failed", None, _why(error), error)
-            if begun and len(piece.messages) > 1:
-                return fault
+            pause, most = self.box.work.idle[0], self.box.delivery.max_attempts
             if not begun:  # one that could not even begin was not the message's fault
                 reason = f"its transaction could not begin: {type(error).__name__}"
-                fault = Fault("retry", self.box.work.idle[0], reason, error, ran=False)
+                fault = Fault("retry", pause, reason, error, ran=False)
+            else:
+                free = all(message.deliveries - message.attempt <= most for message in piece.messages)
+                fault = fault_of(error, passes=self._store.passes(error), pause=pause if free else None)
+                if len(piece.messages) > 1 and fault.result != "retry":
+                    return fault
             return self._settle(piece, [fault] * len(piece.messages))
         for message in piece.messages:
             self._forget(_proof(message), kept=True)
@@ -765,23 +771,3 @@ def _plain(settlement: Settlement, delay: timedelta) -> Settlement:
     if settlement.verdict == "retry":
         return Settlement.retry(settlement.target, delay=delay, error=UNSTORABLE)
     return settlement
-
-
-def _first_error(outcomes: list[Outcome] | Fault) -> BaseException | None:
-    """What the handler raised. The store may know more about it than its text says."""
-    faults = [outcomes] if isinstance(outcomes, Fault) else outcomes
-    return next((fault.error for fault in faults if isinstance(fault, Fault)), None)
-
-
-def _why(error: Exception) -> str:
-    """Why a transaction failed; a driver's own text may quote values."""
-    if isinstance(error, TransactionAborted):
-        return str(error)
-    if isinstance(error, TransactionRefused):
-        failed = f". Before that, a statement failed ({error.failed})" if error.failed else ""
-        return f"the handler ended its transaction: leave commit and rollback to the room{failed}"
-    return type(error).__name__
-
-
-class _RollBack(Exception):
-    """Not an error: it ends a transaction."""

@@ -16,8 +16,9 @@ from postroom._kernel.local import PerLoop
 from postroom._kernel.observer import Event, Observer, is_heard
 from postroom._kernel.program import Async, Call, Program, Sync, call, verb
 from postroom._kernel.retry import StorageRetry
+from postroom._kernel.scope import are_same, handling
 from postroom._kernel.texts import ErrorTexts, Redact
-from postroom.errors import OrderMismatch
+from postroom.errors import OrderMismatch, TransactionRefused
 from postroom.spi import (
     Ask,
     Box,
@@ -64,6 +65,7 @@ class ObservedVerbs:
         """What is stored or logged of an error."""
         self._retry = retry
         self.name = store.name
+        self.addresses: frozenset[str] = getattr(store, "addresses", frozenset({store.name}))
         self.features = store.features
         self.tx_classes: Sequence[str] = getattr(store, "tx_classes", ())
         self._observers = tuple(observers)
@@ -77,11 +79,20 @@ class ObservedVerbs:
             result = yield from self._try(step)
         except BaseException as raised:
             error = raised
+            if type(raised) is TransactionRefused:
+                self._note(raised)
             raise
         finally:
             seconds, in_transaction = time.perf_counter() - started, step.kwargs.get("tx") is not None
             self.tell(Event(name, self.name, box, given, result, error, seconds, in_transaction))
         return result
+
+    def _note(self, refusal: TransactionRefused) -> None:
+        """A handler that catches this error has not succeeded. (It may go on after `TransactionAborted`: the savepoint
+        that it leaves undoes the failed statement.)"""
+        handler = handling.entry()
+        if handler is not None and are_same(self, handler.owner):
+            handler.note(refusal)
 
     def _try(self, step: Call) -> Program[Any]:
         retry, started = 0, time.monotonic()

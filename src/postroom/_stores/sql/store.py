@@ -43,6 +43,9 @@ class SqlVerbs:
 
     def __init__(self, driver: Driver, *, deploy_schema: bool = False, durable: bool = True) -> None:
         self.name = driver.name
+        self.addresses = driver.addresses
+        """Of its database, without credentials. Stores that have one in common are on the same database. Empty if the
+        database is not known."""
         engine = driver.engine
         self.tx_classes: Sequence[str] = getattr(driver, "tx_classes", ())
         """What handlers get as `tx`, as package and class; the first is what it is."""

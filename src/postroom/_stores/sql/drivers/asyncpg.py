@@ -35,6 +35,13 @@ class AsyncpgWire:
         """What its database is called, where that can be told."""
         return getattr(getattr(connection, "_params", None), "database", None)
 
+    def is_closed(self, connection: Any) -> bool:
+        """Whether its connection was lost or closed. One that was given back to its pool does not say."""
+        try:
+            return bool(connection.is_closed())
+        except import_asyncpg().InterfaceError:
+            return False
+
     def begun(self, connection: Any) -> bool:
         return bool(connection.is_in_transaction())
 

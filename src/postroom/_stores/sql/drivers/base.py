@@ -18,6 +18,10 @@ class Driver(Protocol):
     def name(self) -> str:
         """Which database, without credentials."""
 
+    @property
+    def addresses(self) -> frozenset[str]:
+        """What `SqlVerbs.addresses` says."""
+
     def transact(
         self,
         program: Callable[[], Program[Any]],

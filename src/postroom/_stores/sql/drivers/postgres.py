@@ -16,7 +16,7 @@ from postroom._stores.sql.drivers.listener import Listener
 from postroom._stores.sql.drivers.pools import BEGIN, Lease, Pool
 from postroom._stores.sql.engines.postgres.engine import PostgresEngine
 from postroom._stores.sql.statements import Many, Script, Statement
-from postroom.errors import RoomClosed, TransactionAborted, TransactionRefused, refuse
+from postroom.errors import CommitUnknown, RoomClosed, TransactionAborted, TransactionRefused, refuse
 
 _PASSING = (
     "08",  # the connection is gone, or was never there
@@ -37,10 +37,41 @@ FOR_HANDLERS = 2
 
 def is_broken(error: BaseException) -> bool:
     """Whether the connection, not only the statement, is lost."""
+    error = _driver_error(error)
     state = sqlstate(error)
     if state is not None:
         return state.startswith(_BROKEN)
     return isinstance(error, OSError | asyncio.CancelledError) or _is_named(error, _LOST)
+
+
+def _driver_error(error: BaseException) -> BaseException:
+    """SQLAlchemy's errors have the driver's inside."""
+    inside = getattr(error, "orig", None)
+    return inside if isinstance(inside, BaseException) else error
+
+
+@contextmanager
+def _lost_is_rolled_back() -> Iterator[None]:
+    """Around a rollback: the server rolls back when a connection is lost. The error that led to the rollback counts."""
+    try:
+        yield
+    except Exception as error:
+        if not is_broken(error):
+            raise
+
+
+@contextmanager
+def _lost_is_unknown() -> Iterator[None]:
+    """Around a commit: if the connection is lost, the server may have committed."""
+    try:
+        yield
+    except Exception as error:
+        if not is_broken(error):
+            raise
+        raise CommitUnknown(
+            f"the connection was lost while the transaction was committed ({type(_driver_error(error)).__name__}), so "
+            "it is not known whether it is committed"
+        ) from None
 
 
 _LOST = {"ConnectionDoesNotExistError", "InterfaceError", "OperationalError", "InternalClientError", "PoolTimeout"}
@@ -67,12 +98,14 @@ class PostgresVerbs:
         explicit: bool = False,
         handlers: int | None = None,
         database: str | None = None,
+        addresses: frozenset[str] = frozenset(),
     ) -> None:
         """`wires`: for the connections that may be passed as `tx`. `explicit`: every statement stands in a transaction.
         `handlers`: how many transactions may be open for handlers at the same time. `database`: what it is called,
-        where that is known."""
+        where that is known. `addresses`: what `SqlVerbs.addresses` says."""
         self.engine = engine
         self.name = name
+        self.addresses = addresses
         self._pool = pool
         self._wires = tuple(wires)
         self._clock = clock
@@ -120,7 +153,9 @@ class PostgresVerbs:
             if sqlstate(error) != ABORTED:
                 raise
             failures = self._failures.get(id(connection))
-            raise TransactionAborted(None if failures is None else failures.last) from error
+            if failures is None:
+                raise TransactionAborted from error
+            raise TransactionAborted(failures.last, in_handler=True) from error
 
     def _in_own_transaction(self, program: Program[Any], lease: Lease, patience: float | None = None) -> Program[Any]:
         """A transaction begins with the first step that needs one; a limit for locks goes with it in one visit."""
@@ -181,6 +216,7 @@ class PostgresVerbs:
         return [given[name] for name in names]
 
     def is_transient(self, error: BaseException) -> bool:
+        error = _driver_error(error)
         state = sqlstate(error)
         if state is not None:
             return state.startswith(_PASSING)
@@ -224,11 +260,13 @@ class PostgresDriver(PostgresVerbs, Async):
             with self._pool.watched(lease, failures.note):
                 yield
         except TransactionRefused as error:
+            if self._pool.wire.is_closed(lease.connection):
+                raise ConnectionResetError("the connection of the transaction was lost") from None
             error.failed = failures.last
             raise
         except Exception as error:
             if is_aborted(error.__cause__):  # the handler went on after a statement that had failed
-                raise TransactionAborted(failures.last) from error.__cause__
+                raise TransactionAborted(failures.last, in_handler=True) from error.__cause__
             raise
         finally:
             del self._failures[id(lease.connection)]
@@ -246,10 +284,12 @@ class PostgresDriver(PostgresVerbs, Async):
                     with self._failures_of(lease):
                         yield lease.handle
                 except BaseException:
-                    await self._pool.rollback(lease)
-                    broken = False
+                    with _lost_is_rolled_back():
+                        await self._pool.rollback(lease)
+                        broken = False
                     raise
-                await self._pool.commit(lease)
+                with _lost_is_unknown():
+                    await self._pool.commit(lease)
                 broken = False
             finally:
                 await asyncio.shield(self._pool.release(lease, broken=broken))
@@ -275,10 +315,12 @@ class SyncPostgresDriver(PostgresVerbs, Sync):
             try:
                 yield lease.handle
             except BaseException:
-                self._pool.rollback(lease)
-                broken = False
+                with _lost_is_rolled_back():
+                    self._pool.rollback(lease)
+                    broken = False
                 raise
-            self._pool.commit(lease)
+            with _lost_is_unknown():
+                self._pool.commit(lease)
             broken = False
         finally:
             self._pool.release(lease, broken=broken)

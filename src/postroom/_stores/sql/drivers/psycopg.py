@@ -50,6 +50,10 @@ class PsycopgWireVerbs:
         """What its database is called."""
         return str(connection.info.dbname)
 
+    def is_closed(self, connection: Any) -> bool:
+        """Whether its connection was lost or closed."""
+        return bool(connection.closed)
+
     def begun(self, connection: Any) -> bool:
         return not connection.autocommit or connection.info.transaction_status.name != "IDLE"
 

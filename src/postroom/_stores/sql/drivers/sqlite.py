@@ -161,6 +161,7 @@ class SqliteVerbs:
     def __init__(self, path: str, *, engine: SqliteEngine | None = None, clock: Clock | None = None) -> None:
         self.path = path if path == MEMORY else os.path.abspath(path)  # noqa: PTH100 - the process may change folders
         self.name = f"sqlite:{path}"
+        self.addresses = frozenset() if path == MEMORY else frozenset({f"sqlite:{os.path.realpath(path)}"})
         self.engine = engine or SqliteEngine()
         self._clock = clock or SystemClock()
         self._closed = False
