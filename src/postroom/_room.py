@@ -265,6 +265,8 @@ class Postroom(RoomVerbs, Async, public="postroom.Postroom"):
         checks `/live` and `/ready`. `heartbeat` is a file that is touched every 5 seconds while the event loop runs.
         systemd is notified if it has set NOTIFY_SOCKET. `first` is awaited before the start, in the same event loop,
         to which pools belong.
+
+        After a second signal, this raises KeyboardInterrupt (SIGINT), or the process ends by it (SIGTERM).
         """
         chosen = None if boxes is None else self._choose(boxes)
         if not any(len(face.handlers) for face in chosen or self.boxes) and not self._supervisor.cleans_alone:
@@ -272,7 +274,7 @@ class Postroom(RoomVerbs, Async, public="postroom.Postroom"):
         probes = Probes(self.is_ready, health=health, heartbeat=heartbeat, notifier=Notifier.from_environment())
         second = asyncio.run(self._run_until_told(chosen, probes, first))
         if second is not None:
-            signal.raise_signal(second)  # its default: the process ends by it, as its parent expects
+            signal.raise_signal(second)  # as its parent expects: KeyboardInterrupt, or the end of the process
 
     async def _run_until_told(
         self, boxes: Iterable[Inbox | Outbox] | None, probes: Probes, first: Callable[[], Awaitable[None]] | None
@@ -293,7 +295,9 @@ class Postroom(RoomVerbs, Async, public="postroom.Postroom"):
             probes.stopping()
             if any(box.in_hand for box in self.health().values()):
                 _log.warning(
-                    "stopping: handlers may end what they have begun, for up to %.0f s", self._supervisor.patience
+                    "stopping: handlers may end what they have begun, for up to %.0f s; a second signal stops at once "
+                    "and gives their messages back",
+                    self._supervisor.patience,
                 )
         finally:
             await self.close()

@@ -89,9 +89,20 @@ class TestOneRecord:
             ({}, "again", logging.INFO, "attempt 1 of 10 is not counted: reason; next attempt at 2"),
             ({}, "garbage", logging.WARNING, "attempt 1 of 10 failed: the handler returned a str; return None"),
             ({"on_undecodable": "dead"}, "typed", logging.ERROR, "could not run: Undecodable: the payload is not a"),
-            ({"on_undecodable": "failed"}, "typed", logging.WARNING, "attempt 1 of 10 failed: Undecodable: the payl"),
+            ({"on_undecodable": "failed"}, "typed", logging.WARNING, "attempt 1 of 10 could not run: Undecodable: "),
             ({"on_unhandled": "dead"}, "none", logging.ERROR, "could not run: no handler for this topic; dead letter"),
-            ({"on_unhandled": "abandon"}, "none", logging.WARNING, "attempt 1 of 10 failed: no handler for this topic"),
+            (
+                {"on_unhandled": "abandon"},
+                "none",
+                logging.WARNING,
+                "attempt 1 of 10 could not run: no handler for",
+            ),
+            (
+                {"on_unhandled": "abandon", "max_attempts": 1},
+                "none",
+                logging.ERROR,
+                "attempt 1 of 1 could not run: no handler for this topic; dead letter",
+            ),
             ({"on_unhandled": "release"}, "none", logging.WARNING, "is not counted: no handler for this topic; next"),
         ],
     )
@@ -116,7 +127,7 @@ class TestOneRecord:
         await put(box, 1, topic=topic)
         with Logged() as logged:
             await still.drain()
-        [record] = [r for r in logged.records if "of 10" in r.message]
+        [record] = [r for r in logged.records if "attempt 1 of" in r.message]
         assert (record.levelno, text in record.message) == (level, True), record.message
         assert f"box=inbox:inbox topic={topic} source=s message_id=1 handler=" in record.message
         assert len(serious(logged)) == (level >= logging.WARNING)

@@ -15,7 +15,7 @@ from postroom import State
 from postroom.sync import Postroom
 
 WORKER = """
-import asyncio, logging, signal, time
+import asyncio, logging, os, signal, time
 from postroom import Postroom
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores SIGINT
@@ -54,6 +54,13 @@ async def blocks(message):
     await asyncio.sleep(0.1)
     while True:
         time.sleep(0.01)
+
+
+def in_a_thread(message):
+    begun()
+    while not os.path.exists("go"):
+        time.sleep(0.01)
+    print("ended", flush=True)
 
 
 async def works_in_a_group(message):
@@ -135,12 +142,54 @@ def test_the_second_one_gives_messages_back(
         assert worker.stderr is not None
         assert worker.stdout.readline() == "begun\n"
         worker.send_signal(number)
-        assert "handlers may end what they have begun" in worker.stderr.readline()
+        first = worker.stderr.readline()
+        assert "handlers may end what they have begun" in first
+        assert "a second signal stops at once and gives their messages back" in first
         worker.send_signal(number)
-        assert "is stopped at once: its messages are given back" in worker.stderr.readline()
+        assert "inbox:inbox worker is stopped at once: its messages are given back" in worker.stderr.readline()
         worker.communicate(timeout=30)
     assert outcome(room) == (State.WAITING, 0, None)
     assert worker.returncode == -number
+
+
+def test_the_second_one_waits_for_a_thread(room: Postroom, tmp_path: Path) -> None:
+    """A thread cannot be cancelled."""
+    with start("in_a_thread", tmp_path) as worker:
+        assert worker.stdout is not None
+        assert worker.stderr is not None
+        assert worker.stdout.readline() == "begun\n"
+        worker.send_signal(signal.SIGINT)
+        worker.stderr.readline()
+        worker.send_signal(signal.SIGINT)
+        assert "is stopped at once" in worker.stderr.readline()
+        assert "handlers still run in threads (1), which cannot be cancelled" in worker.stderr.readline()
+        assert worker.poll() is None
+        (tmp_path / "go").touch()
+        output, _ = worker.communicate(timeout=30)
+    assert output == "ended\n"
+    assert outcome(room) == (State.WAITING, 0, None)
+    assert worker.returncode == -signal.SIGINT
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)])
+def test_the_status_of_the_command(number: signal.Signals, status: int, room: Postroom, tmp_path: Path) -> None:
+    module = WORKER.replace("HANDLER", "waits").replace("asyncio.run(serve())\nelse:\n    room.run()", "pass")
+    (tmp_path / "work.py").write_text(module)
+    command = [sys.executable, "-m", "postroom", "run", "work:room"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as worker:
+        assert worker.stdout is not None
+        assert worker.stderr is not None
+        try:
+            while worker.stdout.readline() != "begun\n":
+                assert worker.poll() is None
+            worker.send_signal(number)
+            assert "a second signal" in worker.stderr.readline()
+            worker.send_signal(number)
+            worker.communicate(timeout=30)
+        finally:
+            worker.kill()
+    assert worker.returncode == status
+    assert outcome(room) == (State.WAITING, 0, None)
 
 
 def test_a_third_one_ends_a_handler_that_blocks_the_loop(room: Postroom, tmp_path: Path) -> None:

@@ -44,10 +44,16 @@ class Executor:
         self._tell = tell
         self._is_heard = is_heard
         self._threads = ThreadPoolExecutor(box.work.concurrency, f"postroom {box.key}")
+        self._in_threads: set[asyncio.Future[Any]] = set()
         self.closing = False
         """Set before handlers are cancelled: only then is a cancellation ours."""
         self.runner: asyncio.Task[Any] | None = None
         """The task of the pump: an event loop that ends cancels it, too, before any handler notices."""
+
+    @property
+    def threads(self) -> int:
+        """Threads in which handlers run. A cancellation ends the wait for them, but not the threads."""
+        return sum(not running.done() for running in self._in_threads)
 
     @property
     def is_ending(self) -> bool:
@@ -179,12 +185,15 @@ class Executor:
         context = contextvars.copy_context()
         loop = asyncio.get_running_loop()
         running = loop.run_in_executor(self._threads, context.run, _without_stop_iteration, function, given)
+        self._in_threads.add(running)
         done, _ = await asyncio.wait([running], timeout=None if longest is None else longest.total_seconds())
         if longest is not None and not done:
             # A thread cannot be stopped; to go on without it would be to handle a message twice at the same time.
             _log.warning("%s a handler in a thread took longer than %s; waiting for it", self.where, longest)
             await asyncio.wait([running])
+            self._in_threads.discard(running)
             raise HandlerTimeout(longest) from running.exception()
+        self._in_threads.discard(running)
         answer = running.result()
         return await answer if inspect.isawaitable(answer) else answer
 

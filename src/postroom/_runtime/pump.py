@@ -129,6 +129,11 @@ class Pump:
         return len(self._in_hand)
 
     @property
+    def threads(self) -> int:
+        """Threads in which handlers run that were cancelled."""
+        return self._executor.threads
+
+    @property
     def is_overdue(self) -> bool:
         """Whether a lease of what is in hand may have passed, and a late success could still count."""
         now = _now()
@@ -753,7 +758,7 @@ async def _until_all_end(tasks: list[asyncio.Task[None]], helpers: list[asyncio.
         for task in ended:
             task.result()  # raises what it has raised
             if task in helpers:
-                raise RuntimeError("a part of the pump has ended by itself")
+                raise RuntimeError("a part of the worker has ended by itself")
 
 
 def _behind(messages: list[Message[Any]], index: int) -> Iterator[Message[Any]]:

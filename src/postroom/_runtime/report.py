@@ -41,7 +41,8 @@ class Report:
             text = f"is not counted: {reason}; next attempt {_moment(settlement.delay)}"
         elif settlement.verdict == "retry":
             level = logging.WARNING
-            text = f"failed: {escape(settlement.error or NO_REASON)}; next attempt {_moment(settlement.delay)}"
+            error_text = escape(settlement.error or NO_REASON)
+            text = f"{_end(outcome)}: {error_text}; next attempt {_moment(settlement.delay)}"
         else:
             level = logging.ERROR
             text = f"{_end(outcome)}: {escape(settlement.error or NO_REASON)}; {fate(self._box)}"

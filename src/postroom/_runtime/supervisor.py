@@ -140,7 +140,7 @@ class Supervisor:
         if box.box.key in crew.running:
             return
         pump = Pump(self._store, box.box, box.handlers, topics=box.claimed_topics)
-        name = f"store={self._store.name} box={box.box.key} pump"
+        name = f"store={self._store.name} box={box.box.key} worker"
         service = Service(name, pump.run, restart_delay=1.0, errors=self._store.errors)
         crew.running[box.box.key] = _Running(pump, service)
         service.start()
@@ -201,6 +201,13 @@ class Supervisor:
                 _log.warning("%s %s: its messages are given back", service.name, why)
         finally:
             await service.cancel()
+            if pump.threads:
+                _log.warning(
+                    "%s: handlers still run in threads (%d), which cannot be cancelled: the process ends when they "
+                    "return, or by SIGTERM",
+                    service.name,
+                    pump.threads,
+                )
             try:
                 await pump.release_all()
             except Exception as error:  # noqa: BLE001 - their leases end by themselves
