@@ -79,8 +79,6 @@ class ObservedVerbs:
             result = yield from self._try(step)
         except BaseException as raised:
             error = raised
-            if type(raised) is TransactionRefused:
-                self._note(raised)
             raise
         finally:
             seconds, in_transaction = time.perf_counter() - started, step.kwargs.get("tx") is not None
@@ -100,6 +98,8 @@ class ObservedVerbs:
             try:
                 return (yield step)
             except Exception as error:
+                if type(error) is TransactionRefused:
+                    self._note(error)
                 retry += 1
                 mine = step.kwargs.get("tx") is None  # half of a caller's transaction cannot be repeated
                 # Who was silent for so long will not answer sooner the next time; and the caller has waited enough.
