@@ -274,7 +274,7 @@ class TestTrouble:
         await put(box, 1)
         with Logged() as logged:
             await room.start()
-            await logged.says("pump failed; it starts again")
+            await logged.says("worker failed; it starts again")
             await events.wait("settle", lambda event: event.given[0].verdict == "done")
             await room.stop()
         assert calls == [1, 2]
