@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from postroom._kernel.local import PerLoop
 from postroom._kernel.states import State
 from postroom._kernel.texts import ErrorTexts
-from postroom._runtime.service import Service
+from postroom._runtime.service import Service, check_cancelled
 
 SHARE = 100
 """A duty takes at most one part in so many of the time: with a large backlog it is done less often."""
@@ -65,6 +65,7 @@ class Janitor:
         async def forever() -> None:
             took = 0.0
             while True:
+                check_cancelled()
                 await asyncio.sleep(max(interval.total_seconds(), took * SHARE))
                 began = time.monotonic()
                 await duty()

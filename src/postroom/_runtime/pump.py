@@ -150,7 +150,7 @@ class Pump:
             self._turn_is_due.set()  # whoever sleeps does not know of it yet
 
     async def _take_turns(self) -> None:
-        while not (self._stopping and not self._in_hand):
+        while not self._executor.closing and not (self._stopping and not self._in_hand):
             if self._is_turn_due():
                 await self._turn()
                 self._turn_is_due.set()  # the end of one may be what another waits for
@@ -693,7 +693,7 @@ class Pump:
 
     async def _keep_leases(self) -> None:
         """At half of the lease, or the part that was asked for, renew everything in hand in one call."""
-        while True:
+        while not self._executor.closing:
             await asyncio.sleep(self.box.work.lease.total_seconds() * self.box.work.renew)
             if self._in_hand:
                 try:

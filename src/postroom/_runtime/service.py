@@ -10,6 +10,15 @@ from postroom._kernel.texts import ErrorTexts
 
 _log = logging.getLogger("postroom")
 
+CANCEL_AGAIN_SECONDS = 10.0
+
+
+def check_cancelled() -> None:
+    """Raise a cancellation of this task that was lost on the way: see `Service.cancel`. For loops that never end."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
+
 
 class Service:
     """Runs a coroutine function as a task."""
@@ -66,6 +75,11 @@ class Service:
         return self._task.done()
 
     async def cancel(self) -> None:
-        if self._task is not None:
+        """Cancel the duty and wait for its end.
+
+        A cancellation may be lost: `asyncio.wait_for` of Python 3.11, which drivers use, drops one that comes as it
+        ends. So it is repeated, after longer than a duty takes to clean up.
+        """
+        while self._task is not None and not self._task.done():
             self._task.cancel()
-            await asyncio.wait([self._task])
+            await asyncio.wait([self._task], timeout=CANCEL_AGAIN_SECONDS)

@@ -13,7 +13,7 @@ from postroom._kernel.local import PerLoop
 from postroom._kernel.observer import Event
 from postroom._runtime.janitor import Janitor
 from postroom._runtime.pump import Pump
-from postroom._runtime.service import Service
+from postroom._runtime.service import Service, check_cancelled
 from postroom._runtime.watchdog import Watchdog
 from postroom.errors import RoomClosed
 
@@ -237,11 +237,9 @@ class Supervisor:
 
     async def _listen(self) -> None:
         """What other processes have put, the pumps need not wait for either."""
-        running, task = self._crews.get().running, asyncio.current_task()
+        running = self._crews.get().running
         while True:
-            if task is not None and task.cancelling():
-                # `asyncio.wait_for` of Python 3.11, which drivers use, drops a cancellation that comes as it ends.
-                raise asyncio.CancelledError
+            check_cancelled()
             keys = await self._store.wait()
             for key, (pump, _) in running.items():
                 if not keys or key in keys:

@@ -67,9 +67,10 @@ class Listener:
             raise
 
     async def _read(self, pubsub: Any) -> None:
-        silent = 0
+        silent, task = 0, asyncio.current_task()
         try:
-            while silent < 2:
+            # redis-py may drop a cancellation that comes as a message does.
+            while silent < 2 and not (task is not None and task.cancelling()):
                 message = await pubsub.get_message(timeout=HEARTBEAT)
                 if message is None:  # a connection that says nothing may be dead
                     silent += 1
