@@ -5,10 +5,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
-.DEFAULT_GOAL := help
-.PHONY: help demo test check unit requirements mutants chaos bench bench-postgres bench-redis clean
+# Compiled modules are kept: the tests start many processes.
+unexport PYTHONDONTWRITEBYTECODE
 
-help: ## Show what there is
+.DEFAULT_GOAL := help
+.PHONY: help demo test check unit requirements wheel mutants chaos bench bench-postgres bench-redis clean
+
+help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 $(READY): pyproject.toml
@@ -28,8 +31,8 @@ check: $(READY) ## Style, types and the direction of imports
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-unit: $(READY) ## All tests
-	$(BIN)/pytest --numprocesses auto --quiet
+unit: $(READY) ## All tests, or those that TESTS names: make unit TESTS="tests/engines -k redis"
+	$(BIN)/pytest --numprocesses auto --dist worksteal --quiet $(TESTS)
 
 mutants: $(READY) ## Whether tests notice when the code is wrong: applies requirements/mutants.toml to a copy; several minutes
 	$(BIN)/python tools/mutants.py $(MUTANTS)
@@ -37,8 +40,11 @@ mutants: $(READY) ## Whether tests notice when the code is wrong: applies requir
 chaos: $(READY) ## Killed workers and servers, failover, every order of statements, every state of the FIFO rules: half an hour
 	POSTROOM_CHAOS=1 $(BIN)/pytest tests/postgres_chaos tests/redis_chaos tests/exploration --quiet -s
 
-requirements: $(READY) ## Whether each requirement of the built areas is proven; rewrites docs/requirements.md
+requirements: $(READY) ## Whether each requirement of the built areas is proven; rewrites requirements/coverage.md
 	$(BIN)/python tools/requirements.py
+
+wheel: $(READY) ## Build the wheel, install it into a fresh environment and test what is installed
+	$(BIN)/python -m tools.check_wheel
 
 bench: $(READY) ## Speed on SQLite, beside a raw sqlite3 loop
 	$(BIN)/python -m benchmarks.sqlite

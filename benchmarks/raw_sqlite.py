@@ -39,7 +39,7 @@ INSERT INTO postroom_queue (id, box, state, available_at)
 SELECT id, box, 1, first_seen FROM postroom_message WHERE id BETWEEN ? AND ?
 """
 
-# Whole messages: what a claim has to hand out.
+# Whole messages: what a claim has to worker out.
 _CANDIDATES = f"""
 SELECT q.id, q.fence, q.attempt, q.deliveries, q.last_error,
        m.source, m.message_id, m.topic, m.payload, m.format, m.headers, m.correlation_id, m.group_id, m.collapse_key,

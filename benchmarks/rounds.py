@@ -1,4 +1,4 @@
-"""Rounds of short turns: the machine is noisy, so what is compared runs side by side, again and again."""
+"""Rounds of short runs: the machine is noisy, so contenders run one after the other, again and again."""
 
 from __future__ import annotations
 
@@ -29,30 +29,31 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Turns:
-    """A round gives each contender so many turns, one after the other; its rate is over all of them.
+class Rounds:
+    """In a round each contender runs `runs` times, interleaved with the others; its rate is over all of them.
 
     A burst of other work on the machine then falls on all contenders alike, and what happens rarely, such as a
     checkpoint, still counts.
     """
 
-    rounds: int
-    turns: int
+    count: int
+    runs: int
+    """Of each contender in a round."""
 
     def take(
         self, messages: int, contenders: Mapping[K, Callable[[], tuple[float, ...]]]
     ) -> dict[K, list[list[float]]]:
-        """Rates by contender, one list per clock. A turn handles `messages` and answers the seconds of each clock."""
+        """Rates by contender, one list per clock. A run handles `messages` and returns the seconds of each clock."""
         rates: dict[K, list[list[float]]] = {}
-        for _ in range(self.rounds):
+        for _ in range(self.count):
             spent: dict[K, list[tuple[float, ...]]] = {name: [] for name in contenders}
-            for turn in range(self.turns):
-                # Every second time in reverse order, so that nobody always runs after the same neighbour.
-                for name in contenders if turn % 2 == 0 else reversed(list(contenders)):
+            for run in range(self.runs):
+                # Every second time in reverse order, so that no contender always runs after the same one.
+                for name in contenders if run % 2 == 0 else reversed(list(contenders)):
                     spent[name].append(contenders[name]())
-            for name, turns in spent.items():
-                for clock, times in enumerate(zip(*turns, strict=True)):
-                    rates.setdefault(name, [[] for _ in turns[0]])[clock].append(messages * self.turns / sum(times))
+            for name, timings in spent.items():
+                for clock, times in enumerate(zip(*timings, strict=True)):
+                    rates.setdefault(name, [[] for _ in timings[0]])[clock].append(messages * self.runs / sum(times))
         return rates
 
 

@@ -38,7 +38,7 @@ VOLUME = 20_000_000
 Bytes = Callable[[], int]
 
 
-class Place(NamedTuple):
+class Database(NamedTuple):
     """A store, and how many bytes it occupies now."""
 
     name: str
@@ -47,13 +47,13 @@ class Place(NamedTuple):
 
 
 @contextmanager
-def places() -> Iterator[list[Place]]:
+def databases() -> Iterator[list[Database]]:
     with tempfile.TemporaryDirectory() as folder, PostgresServer() as postgres, RedisServer(appendonly=True) as server:
         file = Path(folder) / "sizes.db"
         yield [
-            Place("SQLite", f"sqlite:///{file}", lambda: _sqlite_bytes(file)),
-            Place("PostgreSQL", postgres.url(), lambda: _postgres_bytes(postgres.url())),
-            Place("Redis", server.url(), lambda: _redis_bytes(server.url())),
+            Database("SQLite", f"sqlite:///{file}", lambda: _sqlite_bytes(file)),
+            Database("PostgreSQL", postgres.url(), lambda: _postgres_bytes(postgres.url())),
+            Database("Redis", server.url(), lambda: _redis_bytes(server.url())),
         ]
 
 
@@ -85,21 +85,21 @@ class Cost(NamedTuple):
     stored: float
 
 
-def cost_of(place: Place, size: int) -> Cost:
+def cost_of(database: Database, size: int) -> Cost:
     """Milliseconds to enqueue and to claim and ack, in batches of 10; and bytes while it waits."""
     count = max(10, min(1_000, VOLUME // size))
-    rounds = [_round(place, size, count) for _ in range(ROUNDS)]
+    rounds = [_round(database, size, count) for _ in range(ROUNDS)]
     return Cost(*(median(values) for values in zip(*rounds, strict=True)))
 
 
-def _round(place: Place, size: int, count: int) -> Cost:
-    with Postroom(place.url) as room:
+def _round(database: Database, size: int, count: int) -> Cost:
+    with Postroom(database.url) as room:
         room.migrate()
         box = room.inbox(f"sizes-{secrets.token_hex(4)}")
-        before = place.occupied()
+        before = database.occupied()
         payloads = [{"text": secrets.token_hex(size // 2)} for _ in range(count)]
         enqueue = _time(lambda: _enqueue(box, payloads))
-        stored = place.occupied() - before
+        stored = database.occupied() - before
         handle = _time(lambda: _handle(box))
     return Cost(enqueue * 1000 / count, handle * 1000 / count, stored / count)
 
@@ -128,9 +128,9 @@ def _time(work: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-def batch_time(place: Place, batch: int) -> float:
+def batch_time(database: Database, batch: int) -> float:
     """Milliseconds that one `enqueue_many` takes."""
-    with Postroom(place.url) as room:
+    with Postroom(database.url) as room:
         room.migrate()
         times = []
         for number in range(ROUNDS):
@@ -140,9 +140,9 @@ def batch_time(place: Place, batch: int) -> float:
     return median(times) * 1000
 
 
-def headers_time(place: Place, headers: int) -> float:
+def headers_time(database: Database, headers: int) -> float:
     """Milliseconds to enqueue and to claim and ack one message with that many headers, in batches of 10."""
-    with Postroom(place.url) as room:
+    with Postroom(database.url) as room:
         room.migrate()
         return median(_headers_round(room, headers) for _ in range(ROUNDS)) * 1000 / 500
 
@@ -163,24 +163,24 @@ def say(*cells: object) -> None:
 
 
 def main() -> None:
-    with places() as stores:
-        names = [place.name for place in stores]
+    with databases() as stores:
+        names = [database.name for database in stores]
         say("payload", *(f"{name}: {what}" for name in names for what in ("enqueue", "claim + ack", "bytes waiting")))
         say(*["---"] * (1 + 3 * len(stores)))
         for label, size in SIZES.items():
-            costs = [cost_of(place, size) for place in stores]
+            costs = [cost_of(database, size) for database in stores]
             cells = [(f"{c.enqueue:.2f} ms", f"{c.handle:.2f} ms", f"{c.stored:,.0f}") for c in costs]
             say(label, *(cell for row in cells for cell in row))
         print()
         say("messages in one `enqueue_many`", *names)
         say(*["---"] * (1 + len(stores)))
         for batch in BATCHES:
-            say(f"{batch:,}", *(f"{batch_time(place, batch):,.1f} ms" for place in stores))
+            say(f"{batch:,}", *(f"{batch_time(database, batch):,.1f} ms" for database in stores))
         print()
         say("headers of 20 characters", *names)
         say(*["---"] * (1 + len(stores)))
         for headers in HEADERS:
-            say(headers, *(f"{headers_time(place, headers):.2f} ms" for place in stores))
+            say(headers, *(f"{headers_time(database, headers):.2f} ms" for database in stores))
     print(f"\npython {sys.version.split()[0]}, {ROUNDS} rounds, median")
 
 

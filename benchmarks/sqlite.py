@@ -24,7 +24,7 @@ from rich.progress import Progress
 
 import postroom.sync
 from benchmarks import raw_sqlite, table
-from benchmarks.rounds import Case, Turns, seconds
+from benchmarks.rounds import Case, Rounds, seconds
 from benchmarks.subjects import AsyncFace, Raw, Subject, SyncFace
 from benchmarks.table import LIMIT, Aim, Section
 from benchmarks.workload import PAYLOAD_BYTES, Item, items
@@ -44,24 +44,36 @@ AIM_RATIO, AIM_RATE, AIM_FACTOR = 0.7, 30_000, 1.3
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is measured: rounds, turns per round, and messages per turn by case."""
+    """How much is measured: rounds, runs per round, and messages per run by case."""
 
-    turns: Turns
+    rounds: Rounds
     one_by_one: int
     concurrent: int
     bulk: int
     drains: dict[int, int]
     levels: tuple[int, ...]
-    steady: Turns
+    steady: Rounds
     groups: tuple[int, ...] = (1, 100, 10_000)
     ordered: int = 1_000
 
 
 FULL = Plan(
-    Turns(rounds=5, turns=5), 200, 500, 5_000, {1: 100, 50: 1_000, 500: 2_000}, (10**3, 10**5, 10**6), Turns(5, 10)
+    Rounds(count=5, runs=5),
+    200,
+    500,
+    5_000,
+    {1: 100, 50: 1_000, 500: 2_000},
+    (10**3, 10**5, 10**6),
+    Rounds(5, 10),
 )
 QUICK = Plan(
-    Turns(rounds=3, turns=2), 100, 300, 3_000, {1: 100, 50: 1_000, 500: 2_000}, (10**3, 10**4, 10**5), Turns(3, 4)
+    Rounds(count=3, runs=2),
+    100,
+    300,
+    3_000,
+    {1: 100, 50: 1_000, 500: 2_000},
+    (10**3, 10**4, 10**5),
+    Rounds(3, 4),
 )
 
 stderr = Console(stderr=True)
@@ -82,7 +94,7 @@ def main() -> None:
         **table.versions(),
         "journal": "WAL, synchronous=FULL",
         "payload": f"{PAYLOAD_BYTES} bytes of JSON",
-        "rounds": plan.turns.rounds,
+        "rounds": plan.rounds.count,
         "one durable commit": f"{commits[0]:.2f} ms before, {commits[1]:.2f} ms after",
         "took": f"{time.perf_counter() - started:.0f} s",
     }
@@ -96,14 +108,14 @@ def _plan(options: argparse.Namespace) -> Plan:
     plan = QUICK if options.quick else FULL
     if options.repeat is None:
         return plan
-    turns, steady = (replace(each, rounds=options.repeat) for each in (plan.turns, plan.steady))
-    return replace(plan, turns=turns, steady=steady)
+    rounds, steady = (replace(each, count=options.repeat) for each in (plan.rounds, plan.steady))
+    return replace(plan, rounds=rounds, steady=steady)
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.sqlite", description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="smaller backlogs and fewer rounds: half a minute")
-    parser.add_argument("--repeat", type=int, metavar="ROUNDS", help=f"rounds per case (default {FULL.turns.rounds})")
+    parser.add_argument("--repeat", type=int, metavar="ROUNDS", help=f"rounds per case (default {FULL.rounds.count})")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all numbers here too")
     parser.add_argument(
         "--directory",
@@ -126,7 +138,7 @@ def _make(path: Path) -> Path:
 def _commit_milliseconds(folder: Path) -> float:
     """What one durable commit of one page costs here: it decides every rate at small batches.
 
-    It is asked twice: where the answers differ much, something else was using the disk.
+    It is measured twice: if the results differ much, something else was using the disk.
     """
     connection = sqlite3.connect(_make(folder / "commit.db"), isolation_level=None)
     connection.execute("PRAGMA synchronous = FULL")
@@ -164,27 +176,27 @@ def _send(subject: Subject, count: int) -> None:
 
 
 def _sending(count: int, work: Callable[[list[Item]], None]) -> tuple[float]:
-    """A turn of enqueue. The messages themselves are made before the clock starts."""
+    """A run of enqueue. The messages themselves are made before the clock starts."""
     sent = items(count)
     return (seconds(lambda: work(sent)),)
 
 
 def _draining(subject: Subject, count: int, batch: int) -> tuple[float]:
-    """A turn of claim + ack; as many messages as it takes are sent before the clock starts."""
+    """A run of claim + ack; as many messages as it takes are sent before the clock starts."""
     _send(subject, count)
     return (seconds(lambda: subject.drain(count, batch)),)
 
 
 def _exchanging(subject: Subject) -> tuple[float, float]:
-    """A turn of claim + ack, then of enqueue: the backlog stays as it is, since what was taken is sent again."""
+    """A run of claim + ack, then of enqueue: the backlog stays as it is, since what was taken is sent again."""
     drained = seconds(lambda: subject.drain(SLICE, BATCH))
     [sent] = _sending(SLICE, partial(subject.enqueue_bulk, size=SLICE))
     return drained, sent
 
 
-def _run(name: str, turns: Turns, messages: int, contenders: Mapping[str, Callable[[], tuple[float]]]) -> Case:
+def _run(name: str, rounds: Rounds, messages: int, contenders: Mapping[str, Callable[[], tuple[float]]]) -> Case:
     stderr.print(f"  {name}")
-    return Case(name, {contender: rates for contender, [rates] in turns.take(messages, contenders).items()})
+    return Case(name, {contender: rates for contender, [rates] in rounds.take(messages, contenders).items()})
 
 
 # -- enqueue, claim and ack ----------------------------------------------------------------------------------------
@@ -198,14 +210,14 @@ def _basic(folder: Path, plan: Plan) -> list[Section]:
         for name, subject in subjects.items()
     }
     enqueue = [
-        _run("one by one", plan.turns, plan.one_by_one, each),
+        _run("one by one", plan.rounds, plan.one_by_one, each),
         _concurrent(subjects, plan),
-        _run(f"in bulk, {BULK:,} at once", plan.turns, plan.bulk, bulk),
+        _run(f"in bulk, {BULK:,} at once", plan.rounds, plan.bulk, bulk),
     ]
     claim = []
     for batch, count in plan.drains.items():
         drains = {name: partial(_draining, subject, count, batch) for name, subject in subjects.items()}
-        claim.append(_run(f"batches of {batch}", plan.turns, count, drains))
+        claim.append(_run(f"batches of {batch}", plan.rounds, count, drains))
     for subject in subjects.values():
         subject.close()
     names = tuple(CONTENDERS)
@@ -220,14 +232,14 @@ def _concurrent(subjects: dict[str, Subject], plan: Plan) -> Case:
         LIMIT: partial(_sending, plan.concurrent, subjects[LIMIT].enqueue_each),
         ASYNC: partial(_sending, plan.concurrent, partial(face.enqueue_concurrently, tasks=TASKS)),
     }
-    return _run(f"from {TASKS} tasks (raw: one by one)", plan.turns, plan.concurrent, contenders)
+    return _run(f"from {TASKS} tasks (raw: one by one)", plan.rounds, plan.concurrent, contenders)
 
 
 # -- backlogs ------------------------------------------------------------------------------------------------------
 
 
 def _backlogs(folder: Path, plan: Plan) -> list[Section]:
-    """Claim + ack, and enqueue, while many wait. The levels take turns too: they are compared with each other."""
+    """Claim + ack, and enqueue, while many wait. The levels alternate too: they are compared with each other."""
     files = _build(folder, plan.levels)
     stderr.print(f"  {', '.join(f'{level:,}' for level in plan.levels)} waiting")
     subjects = {
@@ -282,7 +294,7 @@ def _fifo(folder: Path, plan: Plan) -> Section:
     for subject in subjects.values():
         _send(subject, STANDING)
     contenders = {groups: partial(_draining, subject, plan.ordered, BATCH) for groups, subject in subjects.items()}
-    rates = {groups: rates for groups, [rates] in plan.turns.take(plan.ordered, contenders).items()}
+    rates = {groups: rates for groups, [rates] in plan.rounds.take(plan.ordered, contenders).items()}
     for subject in subjects.values():
         subject.close()
     cases = [

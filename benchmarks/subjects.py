@@ -145,6 +145,6 @@ def new_messages(items: list[Item], groups: int = 0) -> list[NewMessage]:
 
 
 def expect_full(got: int, batch: int) -> None:
-    """A benchmark that finds nothing to do is fast, and worthless."""
+    """A benchmark without messages is fast and shows nothing."""
     if got != batch:
         raise AssertionError(f"got {got} messages instead of {batch}")

@@ -1,10 +1,13 @@
-"""Which tests prove which requirements: collects the `req` markers of tests that passed.
+"""Records which tests prove which requirements: collects the `req` markers of tests that passed.
 
-A full run leaves .build/requirements.json behind, from which tools/requirements.py makes docs/requirements.md. A run of
-some tests leaves the file alone: it would know less than the last one.
+The tests of the public conformance suite have no markers in their code, since that code is in the wheel. Their ids are
+in requirements/conformance.toml, and are added here when the tests are collected.
 
-Markers travel on the reports, and reports are what pytest-xdist sends to its controller, so that one place collects
-them with and without workers.
+A full run writes .build/requirements.json, from which tools/requirements.py makes requirements/coverage.md. A run of
+some tests leaves the file as it is, since it would contain less than the full run.
+
+Markers travel on the test reports. pytest-xdist sends reports to its controller, so one place collects them with and
+without workers.
 """
 
 from __future__ import annotations
@@ -17,10 +20,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tools.requirements import PROPERTY, ROOT, SERVER_MISSING, known_ids, read_stores
+from tools.requirements import PROPERTY, ROOT, SERVER_MISSING, known_ids, read_conformance, read_stores
+
+SUITE = "postroom.testing.conformance"
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "req(*ids): the requirements that this test proves")
     config.addinivalue_line("markers", "store(*names): the stores that a test without a parameter for it runs on")
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Collector(config), "requirements")
@@ -30,10 +36,14 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_make_collect_report(
     collector: pytest.Collector,
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """A wrong marker is an error of collection, like a syntax error: so it is told in the same way by every worker."""
+    """Adds the markers of conformance tests. Reports a wrong marker as a collection error, like a syntax error."""
     report = yield
     items = [item for item in report.result or [] if isinstance(item, pytest.Item)]
-    if wrong := [complaint for item in items for complaint in _complaints(item)]:
+    for item in items:
+        _add_conformance_marker(item)
+    wrong = [complaint for item in items for complaint in _complaints(item)]
+    wrong += _unknown_conformance_tests(collector)
+    if wrong:
         report.outcome, report.longrepr, report.result = "failed", "\n".join(wrong), []
     return report
 
@@ -50,6 +60,27 @@ def _complaints(item: pytest.Item) -> Iterator[str]:
             yield f"{item.nodeid}: the marker store names no store of requirements/status.toml"
 
 
+def _add_conformance_marker(item: pytest.Item) -> None:
+    """Marks a test that a class of the conformance suite defines. A test that overrides it has its own markers."""
+    if not isinstance(item, pytest.Function) or item.cls is None:
+        return
+    name = item.originalname
+    defined_in = next(base for base in item.cls.__mro__ if name in vars(base))
+    ids = _conformance().get(defined_in.__name__, {}).get(name)
+    if ids is not None and defined_in.__module__.startswith(SUITE):
+        item.add_marker(pytest.mark.req(*ids))
+
+
+def _unknown_conformance_tests(collector: pytest.Collector) -> Iterator[str]:
+    """Yields the entries of requirements/conformance.toml that the collected class of the suite does not have."""
+    if isinstance(collector, pytest.Class):
+        for base in collector.obj.__mro__:
+            if base.__module__.startswith(SUITE):
+                for name in sorted(_conformance().get(base.__name__, {}).keys() - vars(base).keys()):
+                    yield f"requirements/conformance.toml names {base.__name__}::{name}, which does not exist"
+
+
+_conformance = functools.cache(read_conformance)
 _known_ids = functools.cache(known_ids)
 
 
@@ -65,10 +96,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _stores_of(item: pytest.Item) -> list[str]:
-    """The stores that a test runs on: those that its parameters name, else its marker `store`, else its path.
+    """Returns the stores that a test runs on: those that its parameters name, else its marker `store`, else its path.
 
-    The parameter may have any name: a test on every store has one, directly or through a fixture. Of a path, the words
-    count: tests/engines/test_redis_urls.py is about Redis.
+    The parameter may have any name: a test on every store has one, directly or through a fixture. A path is split into
+    words: tests/engines/test_redis_urls.py is about Redis.
     """
     parameters: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
     marked = {name for marker in item.iter_markers("store") for name in marker.args}
@@ -78,7 +109,7 @@ def _stores_of(item: pytest.Item) -> list[str]:
 
 
 class Collector:
-    """Lives where all reports arrive: in the only process, or in that of xdist's controller."""
+    """Collects the reports of all tests: runs in the only process, or in the controller of pytest-xdist."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -114,7 +145,7 @@ class Collector:
 
 
 def _ran_everything(config: pytest.Config) -> bool:
-    """Whether nothing narrowed the run: every test path was given, and no option chose among the tests."""
+    """Returns True if the run contains every test: all test paths are given, and no option selects tests."""
     options: dict[str, Any] = vars(config.option)
     narrowing = ("keyword", "markexpr", "lf", "deselect", "ignore", "ignore_glob", "collectonly", "stepwise")
     if any(options.get(name) for name in narrowing):

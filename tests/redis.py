@@ -12,7 +12,8 @@ from tools.servers.base import ServerMissing, missing
 from tools.servers.redis import default_redis
 from tools.servers.redis_cluster import RedisCluster
 
-from postroom._connect import Colour, open_store
+from postroom._connect import open_store
+from postroom._kernel.program import Mode
 
 
 @functools.cache
@@ -65,5 +66,5 @@ def _prefix_of(key: bytes) -> str:
     return key.decode(errors="replace").lstrip("{").partition(":")[0].partition("}")[0]
 
 
-def open_at(url: str, colour: Colour, **options: Any) -> Any:
-    return open_store(url, colour=colour, **options)
+def open_at(url: str, mode: Mode, **options: Any) -> Any:
+    return open_store(url, mode=mode, **options)

@@ -1,4 +1,4 @@
-"""What must be true of a box in Redis at any moment, between any two scripts: as layout.md says.
+"""Checks the invariants of a box in Redis, which hold between any two scripts: see layout.md.
 
     complaints(client, prefix, "inbox:orders")    # [] if all is well
 
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 import redis
 
-from postroom._stores.redis.layout import NAMES, box_keys, boxes_key, ids_key
+from postroom._stores.redis.layout import KEYS, box_keys, boxes_key, ids_key
 from postroom.spi import Counts, State
 
 HASHES = {"meta", "messages", "states", "dedup", "line", "collapse", "pages"}
@@ -31,19 +31,19 @@ _decode = msgspec.msgpack.Decoder().decode
 
 
 class Content(NamedTuple):
-    """What stands in `messages`."""
+    """A value of `messages`."""
 
     first_seen: int
     topic: str
     source: str
     message_id: str
-    correlation_id: str | None
     format: str
-    due: int | None
-    hash: str | None
-    algorithm: str | None
+    correlation_id: str | None
     group: str | None
     collapse_key: str | None
+    due: int | None
+    hash: str | None
+    hash_algorithm: str | None
     received_at: int | None
     headers: Any
     payload: Any
@@ -63,11 +63,12 @@ class Progress(NamedTuple):
     stale: int
     completed_at: int
     ending: str
-    error: str | bool
+    last_error: str | bool
     lost_leases: int
+    delayed: bool
 
 
-UNTOUCHED = Progress("w", 0, 0, 0, 0, 0, 0, "", 0, 0, "", False, 0)
+UNTOUCHED = Progress("w", 0, 0, 0, 0, 0, 0, "", 0, 0, "", False, 0, False)
 
 
 @dataclass
@@ -86,7 +87,7 @@ class Snapshot:
     def take(cls, client: Any, prefix: str, box_key: str, *, now: int | None = None, at_rest: bool = False) -> Snapshot:
         """`now`: where the store has another clock than the server's. `at_rest`: nobody works, and no transaction is
         needed, which a full server and the client of a cluster do not have."""
-        keys = dict(zip(NAMES, box_keys(prefix, box_key), strict=True))
+        keys = dict(zip(KEYS, box_keys(prefix, box_key), strict=True))
         if now is None:
             seconds, microseconds = client.time()
             now = seconds * 1_000_000 + microseconds
@@ -159,7 +160,7 @@ def _complaints(box: Snapshot) -> Iterator[str]:
     yield from _one_place(box)
     yield from _keys(box)
     yield from _lines(box)
-    yield from _rest(box)
+    yield from _other_indexes(box)
 
 
 def _differ(what: str, found: set[str], wanted: set[str]) -> Iterator[str]:
@@ -170,8 +171,11 @@ def _differ(what: str, found: set[str], wanted: set[str]) -> Iterator[str]:
 
 
 def _records(box: Snapshot) -> Iterator[str]:
-    """Every record is of a message, and every id was given out by the box."""
+    """Every record belongs to a message, every message that does not wait has one, and every id is one of the box."""
     yield from _differ("states of no message", set(box.states) - set(box.contents), set())
+    lengths = sum(len(box.sets[name]) for name in SETS.values())
+    if len(box.states) - lengths != len(box.ids_in("w") & set(box.states)):
+        yield f"states: {len(box.states)} records, and {lengths} messages in the sets of other states than waiting"
     meta = {name.decode(): int(value) for name, value in box.hashes["meta"].items()}
     sequence, limit = meta.get("sequence", 0), meta.get("limit", 0)
     if sequence > limit:
@@ -273,14 +277,14 @@ def _front(box: Snapshot, ids: list[str], pending: Mapping[str, float]) -> Itera
     blocks. A member that is not due yet is not in line."""
     for id_ in ids:
         progress, time = box.progress(id_), pending.get(id_)
-        if progress.fence < 0 and time is not None and time > box.now:
+        if progress.delayed and time is not None and time > box.now:
             continue
         if progress.state == "w" and time is None:
             yield f"stuck: {id_} is first in its line, and nobody may claim it"
         return
 
 
-def _rest(box: Snapshot) -> Iterator[str]:
+def _other_indexes(box: Snapshot) -> Iterator[str]:
     """Every unfinished message is known by its collapse key."""
     collapse = {key.decode(): _ids(ids) for key, ids in box.hashes["collapse"].items()}
     for id_, content in box.contents.items():

@@ -1,4 +1,4 @@
-"""What the tests of faces share: one test for both colours and all stores."""
+"""What the tests of boxes share: one test for both modes and all stores."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STORES = ("memory", "memory-sync", "sqlite3", "aiosqlite", "asyncpg", "redis")
 
 
 async def settled(value: Any) -> Any:
-    """What a call of either colour answers."""
+    """What a call of either mode answers."""
     return await value if inspect.isawaitable(value) else value
 
 

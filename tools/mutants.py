@@ -39,14 +39,9 @@ PATIENCE = 180.0
 
 _LEFT_OUT = (".git", ".venv", ".venv-bench", ".build", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache")
 _STORES = {
-    "_stores/memory.py": "memory",
+    "_stores/memory": "memory",
     "_stores/redis/": "Redis",
-    "engines/postgres/": "PostgreSQL",
-    "drivers/asyncpg.py": "PostgreSQL",
-    "drivers/psycopg.py": "PostgreSQL",
-    "drivers/postgres.py": "PostgreSQL",
-    "engines/sqlite/": "SQLite",
-    "drivers/sqlite.py": "SQLite",
+    "sql/postgres/": "PostgreSQL",
     "_stores/sql/": "SQLite",
 }
 """Parts of paths → the store whose tests notice a change there. The first that fits counts."""

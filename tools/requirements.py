@@ -1,9 +1,9 @@
-"""Which requirement is proven by which test: writes docs/requirements.md, and fails for what is built but unproven.
+"""Writes requirements/coverage.md: which test proves which requirement. Fails if a built requirement is not proven.
 
     python tools/requirements.py
 
 Reads the catalog, the conflicts and the status in requirements/, and .build/requirements.json, which a full run of
-pytest leaves behind (tests/conftest.py). The page depends on nothing else, so two runs write the same text.
+pytest writes (tests/conftest.py). The page depends on nothing else, so two runs write the same text.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Proofs = Mapping[str, Mapping[str, Iterable[str]]]
 PROPERTY = "requirement"
 """The name of the property of a test and of its report (tests/conftest.py): requirement id, test, names of stores."""
 SERVER_MISSING = "SERVER MISSING:"
-"""How the reason of a test begins that was skipped because it found no server."""
+"""The beginning of the reason of a test that was skipped because it found no server."""
 CONFORMANCE = "store-conformance"
 """The `verify` of what every store must do."""
 
@@ -77,7 +77,7 @@ class Stores:
         return self.narrowed.get(requirement.id, self.all)
 
     def passed(self, tests: Mapping[str, Iterable[str]]) -> frozenset[str]:
-        """The stores on which these tests passed."""
+        """Returns the stores on which these tests passed."""
         return frozenset(self.names[name] for names in tests.values() for name in names)
 
 
@@ -107,11 +107,11 @@ class Situation:
         return "not yet"
 
     def unproven_stores(self, requirement: Requirement) -> list[str]:
-        """The stores on which the requirement must be proven, and no test that names it passed."""
+        """Returns the stores on which the requirement must be proven and no test that names it passed."""
         return sorted(self.stores.needed(requirement) - self.stores.passed(self.proofs.get(requirement.id, {})))
 
     def problems(self) -> list[str]:
-        """Everything for which the build must stop, in sentences."""
+        """Returns the reasons for which the build must stop, in sentences."""
         entries = self.requirements
         untested = [entry for entry in entries if self.status(entry) == "missing" and not self.proofs.get(entry.id)]
         partly = [entry for entry in entries if self.status(entry) == "missing" and self.proofs.get(entry.id)]
@@ -145,7 +145,7 @@ def _listed(
 
 
 def read_catalog(root: Path = ROOT) -> tuple[tuple[Requirement, ...], dict[str, str]]:
-    """All requirements and conflicts, and the names of their documents."""
+    """Returns all requirements and conflicts, and the names of their documents."""
     catalog = tomllib.loads((root / "requirements/catalog.toml").read_text("utf-8"))
     conflicts = (root / "requirements/conflicts.md").read_text("utf-8")
     entries = [
@@ -160,8 +160,14 @@ def known_ids(root: Path = ROOT) -> frozenset[str]:
     return frozenset(requirement.id for requirement in read_catalog(root)[0])
 
 
+def read_conformance(root: Path = ROOT) -> dict[str, dict[str, list[str]]]:
+    """Returns the requirement ids of the public conformance tests: class name, test name, ids."""
+    file = root / "requirements/conformance.toml"
+    return tomllib.loads(file.read_text("utf-8")) if file.exists() else {}
+
+
 def expand(texts: Iterable[str], known: Iterable[str]) -> list[str]:
-    """Ids from a list that has ranges, such as IBX-001..071; each must exist."""
+    """Returns the ids of a list that has ranges, such as IBX-001..071. Raises Problem for an unknown id."""
     ids: list[str] = []
     for text in texts:
         found = _RANGE.fullmatch(text)
@@ -196,7 +202,7 @@ def read_situation(root: Path = ROOT) -> Situation:
 
 
 def read_stores(root: Path = ROOT, known: Iterable[str] | None = None) -> Stores:
-    """The tables `[stores]` and `[[narrowed]]`: what a test's parameter says about where the test ran."""
+    """Returns the tables `[stores]` and `[[narrowed]]`: which store the parameter of a test names."""
     status = tomllib.loads((root / "requirements/status.toml").read_text("utf-8"))
     names = {name: store for store, values in status["stores"].items() for name in values}
     narrowed: dict[str, frozenset[str]] = {}
@@ -213,7 +219,7 @@ def read_proofs(root: Path = ROOT) -> Proofs:
 
 
 def read_missing_servers(root: Path = ROOT) -> list[str]:
-    """Why tests were skipped in the full run, one line per server that was missing."""
+    """Returns why tests were skipped in the full run, one line per missing server."""
     return cast("list[str]", _read_record(root)["servers_missing"])
 
 
@@ -285,7 +291,7 @@ def _row(situation: Situation, requirement: Requirement) -> str:
         cells.append(f"in part; not built: {missing}")
     if difference := situation.differently.get(requirement.id):
         file = situation.decisions[difference.decision]
-        cells.append(f"met differently ([{file[:4]}](decisions/{file})): {difference.how}")
+        cells.append(f"met differently ([{file[:4]}](../docs/decisions/{file})): {difference.how}")
     if situation.status(requirement) == "missing":
         stores = situation.unproven_stores(requirement) if cells else []
         cells.append("**not proven" + (f" on {', '.join(stores)}" if stores else "") + "**")
@@ -295,7 +301,7 @@ def _row(situation: Situation, requirement: Requirement) -> str:
 
 
 def _tests(proofs: Mapping[str, Iterable[str]], stores: Stores) -> str:
-    """Each test once, without its folder, with all the stores on which it passed."""
+    """Returns each test once, without its folder, with all the stores on which it passed."""
     passed: dict[str, set[str]] = {}
     for test, names in proofs.items():
         passed.setdefault(_short(test), set()).update(stores.passed({test: names}))
@@ -317,10 +323,10 @@ def _cell(text: str) -> str:
 
 
 def check(root: Path = ROOT, *, ci: bool = False) -> str:
-    """Write the page and return a line for people. Raises Problem where the build must stop.
+    """Writes the page and returns a summary. Raises Problem if the build must stop.
 
-    Where tests were skipped because a server was missing, nothing can be said about the requirements they would prove:
-    then the page is left as it is. In CI that is a problem.
+    If tests were skipped because a server was missing, the requirements that they prove are unknown: the page is not
+    changed. In CI this is a problem.
     """
     situation = read_situation(root)
     problems = situation.problems()
@@ -331,13 +337,13 @@ def check(root: Path = ROOT, *, ci: bool = False) -> str:
         if ci:
             raise Problem(text)
         return text + "\nInstall it, or name one in POSTROOM_TEST_POSTGRES or POSTROOM_TEST_REDIS; then `make unit`."
-    page, file = render(situation), root / "docs/requirements.md"
+    page, file = render(situation), root / "requirements/coverage.md"
     changed = not file.exists() or file.read_text("utf-8") != page
     file.write_text(page, "utf-8")
     if problems:
         raise Problem("\n".join(problems))
     if changed and ci:
-        raise Problem("docs/requirements.md was not up to date: run `make requirements` and commit it")
+        raise Problem("requirements/coverage.md was not up to date: run `make requirements` and commit it")
     count = Counter(situation.status(entry) for entry in situation.requirements)
     return (
         f"requirements: {count['proven']} proven, {count['partly']} in part, {count['differently']} met differently, "

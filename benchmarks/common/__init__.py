@@ -1,1 +1,1 @@
-"""What the benchmarks of all servers share: workers in processes of their own, turns, cases, and results."""
+"""What the benchmarks of all servers share: workers in separate processes, rounds, cases, and results."""

@@ -1,11 +1,11 @@
-"""How much is measured: sized so that a turn takes from a tenth of a second to a few seconds."""
+"""How much is measured: sized so that a run takes from a tenth of a second to a few seconds."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from benchmarks.rounds import Turns
+from benchmarks.rounds import Rounds
 
 BULK = 1_000
 TASKS = 100
@@ -14,9 +14,9 @@ TASKS = 100
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     name: str
-    turns: Turns
+    rounds: Rounds
     share: float
-    """Of the messages per turn."""
+    """Of the messages per run."""
     messages_per_turn: Mapping[str, Mapping[str, int]]
     """In a full run, by case and contender."""
     takes: Mapping[str, tuple[int, ...]]
@@ -25,17 +25,17 @@ class Plan:
     batch: int
     """Of the cases that do not vary it."""
     fewer: Mapping[int, int] = field(default_factory=dict)
-    """By how much fewer messages are drained in a turn, by batch size: small batches take longer."""
-    pairs: tuple[Turns, tuple[str, ...]]
-    """Turns, and who takes them."""
+    """By how much fewer messages are drained in a run, by batch size: small batches take longer."""
+    pairs: tuple[Rounds, tuple[str, ...]]
+    """Rounds, and who takes them."""
     latencies: tuple[int, int]
     """Rounds, and messages per round."""
     groups: tuple[int, ...]
     ordered: tuple[int, int]
-    """Messages that wait all the time, and messages per turn."""
+    """Messages that wait all the time, and messages per run."""
     levels: tuple[int, ...]
-    slices: tuple[Turns, int]
-    """Turns, and messages per turn."""
+    slices: tuple[Rounds, int]
+    """Rounds, and messages per run."""
 
     def messages(self, case: str, name: str) -> int:
         return max(100, int(self.messages_per_turn[case][name] * self.share))

@@ -64,12 +64,12 @@ def _draw(section: Section, path: Path) -> None:
     contenders = section.contenders
     width = 0.8 / len(contenders)
     for index, name in enumerate(contenders):
-        places, heights = [], []
+        databases, heights = [], []
         for number, case in enumerate(section.cases):
             if (rate := case.rate(name)) is not None:
-                places.append(number + (index - (len(contenders) - 1) / 2) * width)
+                databases.append(number + (index - (len(contenders) - 1) / 2) * width)
                 heights.append(rate)
-        bars: Any = axes.bar(places, heights, width * 0.92, label=name, color=COLOURS.get(name, "#444444"))
+        bars: Any = axes.bar(databases, heights, width * 0.92, label=name, color=COLOURS.get(name, "#444444"))
         axes.bar_label(bars, [_short(height) for height in heights], fontsize=6, rotation=90, padding=2)
     rates = [rate for case in section.cases for name in contenders if (rate := case.rate(name))]
     if max(rates) > WIDE * min(rates):

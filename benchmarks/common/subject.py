@@ -98,7 +98,7 @@ class Tally:
             self.enough.set()
 
     async def wait(self) -> None:
-        """Until it is enough; or, if nobody said how many there are, until nothing has happened for a while."""
+        """Waits for the expected number of messages; without one, until nothing has happened for a while."""
         while not self.enough.is_set():
             seen = self.count
             try:

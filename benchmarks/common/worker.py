@@ -21,7 +21,7 @@ from typing import Any, TextIO
 
 import uvloop
 
-from benchmarks.common.lineup import find_lineup
+from benchmarks.common.contenders import find_contenders
 from benchmarks.common.subject import Subject, seconds
 from benchmarks.workload import Item, items
 
@@ -29,12 +29,12 @@ _log = logging.getLogger("benchmarks")
 
 
 class Worker:
-    """Verbs by name. What they answer goes back as JSON."""
+    """Calls a verb by name and writes its result as JSON."""
 
-    def __init__(self, subject: Subject, first: int, tell: Callable[[Any], None]) -> None:
+    def __init__(self, subject: Subject, first: int, reply: Callable[[Any], None]) -> None:
         self._subject = subject
         self._numbers = itertools.count(first)
-        self._tell = tell
+        self._reply = reply
         self._verbs: dict[str, Callable[..., Awaitable[Any]]] = {
             "install": subject.install,
             "fill": self._fill,
@@ -52,14 +52,14 @@ class Worker:
         reader = asyncio.StreamReader()
         await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
         await self._subject.open()
-        self._tell({"answer": "ready"})
+        self._reply({"answer": "ready"})
         while line := await reader.readline():
             verb, arguments = json.loads(line)
             try:
-                self._tell({"answer": await self._verbs[verb](**arguments)})
+                self._reply({"answer": await self._verbs[verb](**arguments)})
             except Exception as error:  # noqa: BLE001 - it belongs to the parent
                 _log.exception("%s failed", verb)
-                self._tell({"error": f"{type(error).__name__}: {error}"})
+                self._reply({"error": f"{type(error).__name__}: {error}"})
         await self._subject.close()
 
     def _items(self, count: int, note: int = 0) -> list[Item]:
@@ -82,34 +82,34 @@ class Worker:
         return await seconds(lambda: send(sent, **options))
 
     async def _one(self) -> float:
-        """When the call began; the answer comes when it has ended."""
+        """Returns when the call began; the reply is written when it has ended."""
         [item] = self._items(1)
         began = time.monotonic()
         await self._subject.send_one(item)
         return began
 
     async def _serve(self) -> None:
-        await self._subject.serve(lambda: self._tell({"handled": time.monotonic()}))
+        await self._subject.serve(lambda: self._reply({"handled": time.monotonic()}))
 
 
 def main() -> None:
     package, name, url, first, groups = sys.argv[1:]
     logging.basicConfig(level=logging.WARNING)
-    answers = _keep_standard_output()
+    replies = _keep_standard_output()
 
-    def tell(answer: Any) -> None:
-        answers.write(json.dumps(answer) + "\n")
-        answers.flush()
+    def reply(answer: Any) -> None:
+        replies.write(json.dumps(answer) + "\n")
+        replies.flush()
 
-    subject = find_lineup(package).find(name)(url, int(groups))
-    uvloop.run(Worker(subject, int(first), tell).run())
+    subject = find_contenders(package).find(name)(url, int(groups))
+    uvloop.run(Worker(subject, int(first), reply).run())
 
 
 def _keep_standard_output() -> TextIO:
-    """For the answers alone: whatever a library prints goes to standard error."""
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    """Reserves standard output for replies: what a library prints goes to standard error."""
+    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    return answers
+    return replies
 
 
 if __name__ == "__main__":

@@ -20,28 +20,28 @@ import psycopg
 from tools.servers.postgres import PostgresServer
 
 from benchmarks.common.cases import backlog, drain, enqueue, latency, order
-from benchmarks.common.lineup import POSTROOM, POSTROOM_LISTS, RAW
+from benchmarks.common.contenders import POSTROOM, POSTROOM_LISTS, RAW
+from benchmarks.common.environment import stderr
 from benchmarks.common.program import Program, installed
 from benchmarks.common.report import Results, Section
-from benchmarks.common.stage import stderr
 from benchmarks.postgres.aims import aims
-from benchmarks.postgres.cases import costs, horizon
+from benchmarks.postgres.cases import costs, held_snapshot
+from benchmarks.postgres.environment import Environment
 from benchmarks.postgres.plan import FULL, QUICK, Plan
-from benchmarks.postgres.stage import Stage
 from benchmarks.postgres.subjects.raw import contents
 from benchmarks.workload import PAYLOAD_BYTES
 
 PACKAGES = ("asyncpg", "psycopg", "uvloop", "pgqueuer", "procrastinate", "saq", "awa-pg")
 SETTINGS = ("fsync", "synchronous_commit", "shared_buffers", "max_wal_size", "checkpoint_timeout", "autovacuum")
 
-CASES: dict[str, Callable[[Stage], Section]] = {
+CASES: dict[str, Callable[[Environment], Section]] = {
     "enqueue": enqueue.enqueue,
     "drain": drain.one_process,
-    "pairs": lambda stage: drain.two_processes(stage, None),
+    "pairs": lambda env: drain.two_processes(env, None),
     "latency": latency.latency,
     "order": order.order,
-    "backlog": lambda stage: backlog.backlog(stage, shared=True),
-    "horizon": horizon.horizon,
+    "backlog": lambda env: backlog.backlog(env, shared=True),
+    "held_snapshot": held_snapshot.held_snapshot,
     "costs": costs.costs,
     "flow": costs.flow,
 }
@@ -50,7 +50,7 @@ PROGRAM = Program(
     name="postgres",
     summary=__doc__.splitlines()[0],
     cases=tuple(CASES),
-    drawn=("enqueue", "drain", "latency", "order", "backlog", "horizon"),
+    drawn=("enqueue", "drain", "latency", "order", "backlog", "held_snapshot"),
 )
 
 
@@ -66,17 +66,17 @@ def run(plan: Plan, names: tuple[str, ...]) -> Results:
     started = time.perf_counter()
     sections: dict[str, Section] = {}
     with PostgresServer() as server:
-        stage = Stage(server, plan)
-        stage.note_missing()
-        _check_same_work(stage)
+        env = Environment(server, plan)
+        env.note_missing()
+        _check_same_work(env)
         commits = [_commit_milliseconds(server)]
         for name in names:
             began = time.perf_counter()
             stderr.print(f"[bold]{name}[/bold]")
             if name == "pairs":
-                sections[name] = drain.two_processes(stage, sections.get("drain"))
+                sections[name] = drain.two_processes(env, sections.get("drain"))
             else:
-                sections[name] = CASES[name](stage)
+                sections[name] = CASES[name](env)
             stderr.print(f"  took {time.perf_counter() - began:.0f} s")
         commits.append(_commit_milliseconds(server))
         about = {
@@ -87,23 +87,23 @@ def run(plan: Plan, names: tuple[str, ...]) -> Results:
             **{name: server.query(f"SHOW {name}")[0][0] for name in SETTINGS},
             "machine": f"{platform.system()} {platform.machine()} with {os.cpu_count()} cores",
             "payload": f"{PAYLOAD_BYTES} bytes of JSON",
-            "plan": f"{plan.name}, {plan.turns.rounds} rounds",
+            "plan": f"{plan.name}, {plan.rounds.count} rounds",
             "one durable commit": f"{commits[0]:.2f} ms before, {commits[1]:.2f} ms after",
             "took": f"{time.perf_counter() - started:.0f} s",
         }
-        return Results(about, sections, aims(sections), stage.notes)
+        return Results(about, sections, aims(sections), env.notes)
 
 
-def _check_same_work(stage: Stage) -> None:
+def _check_same_work(env: Environment) -> None:
     """The raw loop is a limit only while it leaves the same rows as Postroom."""
     left = []
     for name in (RAW, POSTROOM, POSTROOM_LISTS):
-        database = stage.place()
-        with stage.hand(name, database) as hand:
-            hand.ask("fill", count=6, size=6)
-            hand.drain(2, 6)
-            hand.ask("fill", count=2, size=2)
-        tables = asyncio.run(contents(stage.server.url(database)))
+        database = env.new_database()
+        with env.worker(name, database) as worker:
+            worker.ask("fill", count=6, size=6)
+            worker.drain(2, 6)
+            worker.ask("fill", count=2, size=2)
+        tables = asyncio.run(contents(env.server.url(database)))
         left.append({table: [_comparable(row) for row in rows] for table, rows in tables.items()})
     if any(rows != left[0] for rows in left):
         raise AssertionError(
@@ -119,7 +119,7 @@ def _comparable(row: tuple[object, ...]) -> list[object]:
 def _commit_milliseconds(server: PostgresServer) -> float:
     """What one durable commit of one row costs here: it decides every rate at small batches.
 
-    It is asked twice: where the answers differ much, something else was using the machine.
+    It is measured twice: if the results differ much, something else was using the machine.
     """
     with psycopg.connect(server.url(), autocommit=True) as connection:
         connection.execute("CREATE TABLE IF NOT EXISTS one_row (number bigint)")

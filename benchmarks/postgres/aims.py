@@ -8,9 +8,9 @@ from statistics import median
 from benchmarks.common.cases.backlog import flatness
 from benchmarks.common.cases.enqueue import EACH, FROM_TASKS, IN_BULK
 from benchmarks.common.cases.order import fifo_share
-from benchmarks.common.lineup import POSTROOM, POSTROOM_LISTS, RAW
+from benchmarks.common.contenders import POSTROOM, POSTROOM_LISTS, RAW
 from benchmarks.common.report import Section
-from benchmarks.postgres.cases.horizon import FREE, HELD
+from benchmarks.postgres.cases.held_snapshot import FREE, HELD
 from benchmarks.postgres.subjects import PGQUEUER
 from benchmarks.table import Aim, at_least
 
@@ -26,8 +26,8 @@ def aims(sections: Mapping[str, Section]) -> list[Aim]:
         found.append(fifo_share(sections["order"]))
     if "backlog" in sections:
         found.append(flatness(sections["backlog"]))
-    if "horizon" in sections:
-        case = next(case for case in sections["horizon"].cases if case.name.startswith(POSTROOM))
+    if "held_snapshot" in sections:
+        case = next(case for case in sections["held_snapshot"].cases if case.name.startswith(POSTROOM))
         found.append(at_least(0.7, median(case.ratios(HELD, FREE)), "drain with xmin held / free"))
     return found
 

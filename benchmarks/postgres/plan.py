@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from benchmarks.common import plan
-from benchmarks.common.lineup import POSTROOM, POSTROOM_LISTS, RAW
+from benchmarks.common.contenders import POSTROOM, POSTROOM_LISTS, RAW
 from benchmarks.postgres.subjects import AWA, PGQUEUER, PROCRASTINATE, SAQ
-from benchmarks.rounds import Turns
+from benchmarks.rounds import Rounds
 
 BATCH = 100
 """Of the cases that do not vary it."""
@@ -27,7 +27,7 @@ MESSAGES = {
     },
     "flow": {RAW: 10_000, POSTROOM: 10_000, PGQUEUER: 10_000},
 }
-"""Per turn in a full run, by case and contender."""
+"""Per run in a full run, by case and contender."""
 
 BATCHES = {
     RAW: (10, 50, 100, 500, 1_000),
@@ -46,49 +46,49 @@ ALL = tuple(BATCHES)
 
 @dataclass(frozen=True, kw_only=True)
 class Plan(plan.Plan):
-    held: tuple[Turns, dict[str, int]]
-    """Turns, and messages per turn."""
+    held: tuple[Rounds, dict[str, int]]
+    """Rounds, and messages per run."""
     counted: tuple[int, tuple[str, ...]]
-    """Messages of which WAL, commits and statements are counted (of slow contenders, a turn's worth), and whose."""
+    """Messages of which WAL, commits and statements are counted (of slow contenders, one run's worth), and whose."""
     flow: dict[str, int]
 
 
 FULL = Plan(
     name="full",
-    turns=Turns(rounds=5, turns=1),
+    rounds=Rounds(count=5, runs=1),
     share=1.0,
     messages_per_turn=MESSAGES,
     takes=BATCHES,
     batch=BATCH,
     fewer={10: 4},
     batches=(10, 50, 100, 500, 1_000),
-    pairs=(Turns(rounds=3, turns=1), ALL),
+    pairs=(Rounds(count=3, runs=1), ALL),
     latencies=(4, 50),
     groups=(1, 100, 10_000, 100_000),
     ordered=(20_000, 10_000),
     levels=(10**4, 10**5, 10**6),
-    slices=(Turns(rounds=5, turns=2), 5_000),
-    held=(Turns(rounds=3, turns=1), {RAW: 100_000, POSTROOM: 100_000, PGQUEUER: 20_000}),
+    slices=(Rounds(count=5, runs=2), 5_000),
+    held=(Rounds(count=3, runs=1), {RAW: 100_000, POSTROOM: 100_000, PGQUEUER: 20_000}),
     counted=(20_000, ALL),
     flow={RAW: 10**6, POSTROOM: 10**6, PGQUEUER: 10**5},
 )
 
 QUICK = Plan(
     name="quick",
-    turns=Turns(rounds=2, turns=1),
+    rounds=Rounds(count=2, runs=1),
     share=0.3,
     messages_per_turn=MESSAGES,
     takes=BATCHES,
     batch=BATCH,
     fewer={10: 4},
     batches=(10, 100, 500),
-    pairs=(Turns(rounds=1, turns=1), (RAW, POSTROOM, PGQUEUER)),
+    pairs=(Rounds(count=1, runs=1), (RAW, POSTROOM, PGQUEUER)),
     latencies=(1, 25),
     groups=(1, 100, 10_000),
     ordered=(10_000, 3_000),
     levels=(10**4, 10**5),
-    slices=(Turns(rounds=2, turns=2), 4_000),
-    held=(Turns(rounds=1, turns=1), {POSTROOM: 100_000}),
+    slices=(Rounds(count=2, runs=2), 4_000),
+    held=(Rounds(count=1, runs=1), {POSTROOM: 100_000}),
     counted=(4_000, (RAW, POSTROOM, PGQUEUER)),
     flow={POSTROOM: 10**5},
 )

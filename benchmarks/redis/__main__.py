@@ -20,28 +20,28 @@ import redis
 from tools.servers.redis import RedisServer
 
 from benchmarks.common.cases import backlog, drain, enqueue, latency, order
+from benchmarks.common.environment import stderr
 from benchmarks.common.program import Program, installed
 from benchmarks.common.report import Results, Section
-from benchmarks.common.stage import stderr
 from benchmarks.redis.aims import aims
 from benchmarks.redis.cases import costs
+from benchmarks.redis.environment import DATABASES, Environment
 from benchmarks.redis.plan import FULL, QUICK, Plan
-from benchmarks.redis.stage import PLACES, Stage
 from benchmarks.workload import PAYLOAD_BYTES
 
 PACKAGES = ("redis", "hiredis", "coredis", "uvloop", "dramatiq", "streaq")
 PACKAGES_APART = {"saq": ("saq",), "arq": ("arq",), "taskiq": ("taskiq", "taskiq-redis")}
 SETTINGS = ("save", "appendonly", "maxmemory-policy", "io-threads")
 
-CASES: dict[str, Callable[[Stage], Section]] = {
+CASES: dict[str, Callable[[Environment], Section]] = {
     "enqueue": enqueue.enqueue,
     "drain": drain.one_process,
-    "pairs": lambda stage: drain.two_processes(stage, None),
-    "enqueue-log": lambda stage: enqueue.enqueue(stage, "enqueue, with a log (AOF, everysec)"),
-    "drain-log": lambda stage: drain.one_process(stage, "drain, one process, with a log (AOF, everysec)"),
+    "pairs": lambda env: drain.two_processes(env, None),
+    "enqueue-log": lambda env: enqueue.enqueue(env, "enqueue, with a log (AOF, everysec)"),
+    "drain-log": lambda env: drain.one_process(env, "drain, one process, with a log (AOF, everysec)"),
     "latency": latency.latency,
     "order": order.order,
-    "backlog": lambda stage: backlog.backlog(stage, shared=False),
+    "backlog": lambda env: backlog.backlog(env, shared=False),
     "memory": costs.memory,
     "costs": costs.costs,
 }
@@ -63,20 +63,20 @@ def main() -> None:
 def run(plan: Plan, names: tuple[str, ...]) -> Results:
     started = time.perf_counter()
     sections: dict[str, Section] = {}
-    with RedisServer(PLACES) as server, RedisServer(PLACES, appendonly=True) as logging:
-        plain = Stage(server, plan)
-        logged = Stage(logging, plan, plain.notes)
+    with RedisServer(DATABASES) as server, RedisServer(DATABASES, appendonly=True) as logging:
+        plain = Environment(server, plan)
+        logged = Environment(logging, plan, plain.notes)
         plain.note_missing()
         trips = [_trip_microseconds(server)]
         for name in names:
             began = time.perf_counter()
             stderr.print(f"[bold]{name}[/bold]")
-            stage = logged if name in WITH_LOG else plain
+            env = logged if name in WITH_LOG else plain
             if name == "pairs":
-                sections[name] = drain.two_processes(stage, sections.get("drain"))
+                sections[name] = drain.two_processes(env, sections.get("drain"))
             else:
-                sections[name] = CASES[name](stage)
-            stage.clear()
+                sections[name] = CASES[name](env)
+            env.clear()
             stderr.print(f"  took {time.perf_counter() - began:.0f} s")
         trips.append(_trip_microseconds(server))
         about = {
@@ -88,7 +88,7 @@ def run(plan: Plan, names: tuple[str, ...]) -> Results:
             **{name: _setting(server, name) for name in SETTINGS},
             "machine": f"{platform.system()} {platform.machine()} with {os.cpu_count()} cores",
             "payload": f"{PAYLOAD_BYTES} bytes of JSON",
-            "plan": f"{plan.name}, {plan.turns.rounds} rounds",
+            "plan": f"{plan.name}, {plan.rounds.count} rounds",
             "one round trip": f"{trips[0]:.0f} µs before, {trips[1]:.0f} µs after",
             "took": f"{time.perf_counter() - started:.0f} s",
         }
@@ -103,10 +103,10 @@ def _setting(server: RedisServer, name: str) -> str:
 def _versions_apart() -> dict[str, str]:
     """Of the peers in environments of their own, each with its redis-py."""
     found = {}
-    for place, packages in PACKAGES_APART.items():
-        library = Path(sys.prefix) / place / "lib"
+    for peer, packages in PACKAGES_APART.items():
+        library = Path(sys.prefix) / peer / "lib"
         versions = {name: _version_in(library, name) for name in (*packages, "redis")}
-        found[place] = ", ".join(versions[name] if name == place else f"{name} {versions[name]}" for name in versions)
+        found[peer] = ", ".join(versions[name] if name == peer else f"{name} {versions[name]}" for name in versions)
     return found
 
 
@@ -117,9 +117,9 @@ def _version_in(library: Path, package: str) -> str:
 
 
 def _trip_microseconds(server: RedisServer) -> float:
-    """What one command and its answer cost here: it decides every rate at small batches.
+    """The cost of one command and its reply: it bounds every rate at small batches.
 
-    It is asked twice: where the answers differ much, something else was using the machine.
+    It is measured twice: if the results differ much, something else was using the machine.
     """
     with redis.Redis.from_url(server.url()) as client:
         times = []

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from benchmarks.common.cases.backlog import flatness
 from benchmarks.common.cases.enqueue import IN_BULK
 from benchmarks.common.cases.order import fifo_share
-from benchmarks.common.lineup import POSTROOM, POSTROOM_LISTS
+from benchmarks.common.contenders import POSTROOM, POSTROOM_LISTS
 from benchmarks.common.report import Section
-from benchmarks.redis.subjects import LINEUP, UNSAFE
+from benchmarks.redis.subjects import CONTENDERS, UNSAFE
 from benchmarks.table import Aim, at_least
 
 
@@ -62,4 +62,4 @@ def _enqueue(section: Section, settings: str) -> list[Aim]:
 
 
 def _peers(section: Section) -> list[str]:
-    return [name for name in section.contenders if name in LINEUP.peers and name not in UNSAFE]
+    return [name for name in section.contenders if name in CONTENDERS.peers and name not in UNSAFE]

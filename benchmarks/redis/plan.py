@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from benchmarks.common import plan
-from benchmarks.common.lineup import POSTROOM, POSTROOM_LISTS, RAW
+from benchmarks.common.contenders import POSTROOM, POSTROOM_LISTS, RAW
 from benchmarks.redis.subjects import ARQ, DRAMATIQ, SAQ, STREAQ, TASKIQ, TASKIQ_LISTS
-from benchmarks.rounds import Turns
+from benchmarks.rounds import Rounds
 
 BATCH = 500
 """Of the cases that do not vary it."""
@@ -23,7 +23,7 @@ MESSAGES = {
     "memory": {RAW: 20_000, POSTROOM: 20_000, **_PEERS},
     "costs": {RAW: 20_000, POSTROOM: 20_000, POSTROOM_LISTS: 20_000, **_PEERS},
 }
-"""Per turn in a full run, by case and contender."""
+"""Per run in a full run, by case and contender."""
 
 BATCHES = {
     RAW: (1, 50, 500),
@@ -49,36 +49,36 @@ class Plan(plan.Plan):
 
 FULL = Plan(
     name="full",
-    turns=Turns(rounds=5, turns=1),
+    rounds=Rounds(count=5, runs=1),
     share=1.0,
     messages_per_turn=MESSAGES,
     takes=BATCHES,
     batches=(1, 50, 500),
     batch=BATCH,
     fewer={1: 10},
-    pairs=(Turns(rounds=3, turns=1), ALL),
+    pairs=(Rounds(count=3, runs=1), ALL),
     latencies=(4, 50),
     groups=(1, 100, 10_000),
     ordered=(20_000, 20_000),
     levels=(10**4, 10**5, 10**6),
-    slices=(Turns(rounds=5, turns=2), 10_000),
+    slices=(Rounds(count=5, runs=2), 10_000),
     note=1_024 - 110,
 )
 
 QUICK = Plan(
     name="quick",
-    turns=Turns(rounds=2, turns=1),
+    rounds=Rounds(count=2, runs=1),
     share=0.3,
     messages_per_turn=MESSAGES,
     takes=BATCHES,
     batches=(1, 50, 500),
     batch=BATCH,
     fewer={1: 10},
-    pairs=(Turns(rounds=1, turns=1), (RAW, POSTROOM, POSTROOM_LISTS, DRAMATIQ, STREAQ)),
+    pairs=(Rounds(count=1, runs=1), (RAW, POSTROOM, POSTROOM_LISTS, DRAMATIQ, STREAQ)),
     latencies=(1, 25),
     groups=(1, 100, 10_000),
     ordered=(10_000, 5_000),
     levels=(10**4, 10**5),
-    slices=(Turns(rounds=2, turns=2), 5_000),
+    slices=(Rounds(count=2, runs=2), 5_000),
     note=1_024 - 110,
 )

@@ -5,16 +5,16 @@
     room = Postroom("sqlite:///shop.db")
     inbox, outbox = room.inbox(), room.outbox()
 
-Everything here has a twin for sync code in `postroom.sync`.
+`postroom.sync` has the same API for sync code, without handlers.
 """
 
 from __future__ import annotations
 
-from postroom._faces.drafts import NewMessage
-from postroom._faces.inbox import Inbox
-from postroom._faces.outbox import Outbox
-from postroom._faces.transaction import SEPARATE
-from postroom._faces.typed import topic
+from postroom._boxes.inbox import Inbox
+from postroom._boxes.new_message import NewMessage
+from postroom._boxes.outbox import Outbox
+from postroom._boxes.transaction import SEPARATE
+from postroom._boxes.typed_messages import topic
 from postroom._kernel.backoff import Backoff
 from postroom._kernel.decide import Outcome
 from postroom._kernel.ids import OwnerToken
@@ -23,9 +23,8 @@ from postroom._kernel.observer import Event, Observer
 from postroom._kernel.queries import Reaped
 from postroom._kernel.retry import StorageRetry
 from postroom._kernel.states import Ending, State
-from postroom._room import Postroom
-from postroom._runtime.janitor import Cleaned, Cleaning
-from postroom._runtime.supervisor import BoxHealth
+from postroom._room.running import Postroom
+from postroom._runtime.values import BoxHealth, Cleaned, Cleaning
 from postroom.errors import (
     AmbiguousMessageId,
     ArgumentTypeError,

@@ -4,26 +4,26 @@
     ├── ArgumentTypeError          also a TypeError: None, or a value of the wrong type
     ├── ArgumentValueError         also a ValueError: a value that is out of bounds
     │   └── AmbiguousMessageId     a bare message id that several sources use
-    ├── DuplicateMessage           also a ValueError: a key is known, and `on_duplicate="raise"` was asked for
+    ├── DuplicateMessage           also a ValueError: a key is known, and `on_duplicate` is `"raise"`
     ├── MessageNotFound            also a LookupError
-    ├── OrderMismatch              also a ValueError: a box is opened in another order than the recorded one
+    ├── OrderMismatch              also a ValueError: a box is opened in another order than the store has recorded
     ├── TransactionRefused         also a ValueError: the `tx` cannot carry this write
     │   └── TransactionAborted     a statement of the `tx` failed, so the database accepts no more in it
     ├── CommitUnknown              the connection was lost while a handler's transaction was committed
-    ├── FeatureMissing             the store does not offer what was asked for
+    ├── FeatureMissing             the store does not offer what a call or an option needs
     ├── ExtraMissing               also an ImportError: an optional package is not installed
     ├── HandlerExists              also a ValueError: a topic has one handler per box
-    ├── Undecodable                also a ValueError: a payload is not what its handler takes
-    ├── NotReplicated              also a TimeoutError: too few replicas have a write, which stands all the same
-    ├── PoolForked                 also a RuntimeError: a pool of the user was used before a fork
+    ├── Undecodable                also a ValueError: a payload does not fit the type of its handler
+    ├── NotReplicated              also a TimeoutError: too few replicas have a write, which the master has stored
+    ├── PoolForked                 also a RuntimeError: the pool of the user was used before a fork
     ├── RoomClosed                 also a RuntimeError
     └── SchemaError
         ├── SchemaMissing          the tables are not there
         ├── SchemaOutdated         the tables are older than this version needs
         └── SchemaTooNew           a newer version has changed the tables such that this one cannot use them
 
-Errors of the database driver (a lost connection, a locked file) are not wrapped: they reach the caller as they are.
-No message of these contains a payload or a credential.
+Errors of the database driver (a lost connection, a locked file) are not wrapped. No text of these errors contains a
+payload or a credential.
 """
 
 from __future__ import annotations
@@ -70,14 +70,14 @@ class TransactionRefused(PostroomError, ValueError):
     """The transaction passed as `tx` cannot carry this write."""
 
     failed: str | None = None
-    """The error of a statement that failed in it before, by type, SQLSTATE and constraint, where it is known."""
+    """Type, SQLSTATE and constraint of the error of a statement that failed in the transaction before, if known."""
 
 
 class TransactionAborted(TransactionRefused):
     """A statement in the transaction failed, so the database has aborted the transaction."""
 
     def __init__(self, failed: str | None = None, *, in_handler: bool = False) -> None:
-        """`in_handler`: the transaction is that of a handler, which only the worker ends."""
+        """`in_handler`: the transaction is that of a handler. Only the worker ends it."""
         what = "let the error out of the handler" if in_handler else "roll it back"
         super().__init__(
             f"a statement failed{f' ({failed})' if failed else ''}, so its transaction is aborted: {what}. To "
@@ -92,6 +92,7 @@ class CommitUnknown(PostroomError):
 
 
 def refuse(why: str) -> TransactionRefused:
+    """Returns the error for a `tx` that cannot be used."""
     return TransactionRefused(f"this tx cannot carry the write: {why}")
 
 
@@ -100,7 +101,7 @@ class OrderMismatch(PostroomError, ValueError):
 
 
 class FeatureMissing(PostroomError):
-    """The store does not offer what was asked for."""
+    """The store does not offer what a call or an option needs."""
 
 
 class ExtraMissing(PostroomError, ImportError):
@@ -108,7 +109,7 @@ class ExtraMissing(PostroomError, ImportError):
 
 
 class HandlerExists(PostroomError, ValueError):
-    """This topic has a handler in this box already."""
+    """This topic already has a handler in this box."""
 
 
 class Undecodable(PostroomError, ValueError):
@@ -116,19 +117,19 @@ class Undecodable(PostroomError, ValueError):
 
 
 class NotReplicated(PostroomError, TimeoutError):
-    """Fewer replicas than `wait_replicas` have acknowledged a write in time. It stands on the master all the same."""
+    """Fewer replicas than `wait_replicas` have acknowledged a write in time. The master has stored it."""
 
 
 class PoolForked(PostroomError, RuntimeError):
-    """The pool of this room was used before a fork, so its connections are those of the parent."""
+    """The pool of this room was used before a fork, so its connections belong to the parent process."""
 
 
 class RoomClosed(PostroomError, RuntimeError):
-    """This room was closed; make a new one."""
+    """This room is closed: make a new one."""
 
 
 class SchemaError(PostroomError):
-    """The database's tables do not fit this version of Postroom."""
+    """The tables do not fit this version of Postroom."""
 
 
 class SchemaMissing(SchemaError):

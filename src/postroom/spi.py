@@ -1,237 +1,379 @@
 """For store authors: the protocols that a store implements. Public and stable.
 
-A store is any object with these verbs; there is no base class. Verbs take and return lists, in the same order. A
-duplicate or a lost lease is a *result*, never an exception. Every verb is atomic: all of it happens, or nothing.
+A store is any object with the verbs of `Store`; there is no base class. The other protocols are optional: a store that
+has the verbs of one gets what it offers, and nothing has to be registered.
 
-A store's methods are coroutines; a store for sync code has the same verbs as plain methods. Those of `QueueStore` and
-`KeyStore` that write take `tx`, the caller's open transaction. A store without `features.transactional` is never
-given one.
+* Verbs take and return lists. Item *i* of a result belongs to item *i* of the argument.
+* A duplicate or a lost lease is a *result*, never an exception.
+* Every verb is atomic: all of it happens, or nothing.
+* A verb changes and returns only messages of its `box`, which is identified by `box.key`.
+* Verbs are coroutines. A store for sync code has the same verbs as plain methods.
+* `tx` is the caller's open transaction. The verb runs inside it and never commits it. With `tx=None` the verb commits
+  before it returns. A store without `features.transactional` always gets None.
+
+A verb raises what its database driver raises; `ErrorClassifier` says which of these errors a retry may cure.
 
 Run `postroom.testing.conformance` against your store: see the store authors' guide in the documentation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal, Protocol, runtime_checkable
+from inspect import iscoroutinefunction
+from types import FunctionType, MappingProxyType
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from postroom._kernel.clock import Clock, SystemClock
-from postroom._kernel.line import EARLY, claimable_front, is_in_line, without_suspects
+from postroom._kernel.line import LineMember, claimable_front, is_in_line, without_suspects
 from postroom._kernel.message import (
     Claim,
     Draft,
     Format,
     Key,
+    KeyStatus,
     Message,
     Receipt,
     ReceiptStatus,
-    Sighting,
     StoredMessage,
 )
-from postroom._kernel.policy import Box, Delivery, Keeping, Order
-from postroom._kernel.queries import Ask, Counts, Filter, Purge, Reaped
-from postroom._kernel.settlement import Held, Settled, Settlement
+from postroom._kernel.policy import Box, Delivery, Order, Retention
+from postroom._kernel.queries import ClaimRequest, Counts, Filter, Purge, Reaped
+from postroom._kernel.settlement import NamedTarget, Settled, Settlement
 from postroom._kernel.states import TRANSITIONS, Ending, State
 
 __all__ = [
-    "EARLY",
-    "TRANSITIONS",
-    "Ask",
+    # What a store implements.
+    "Store",
+    "QueueStore",
+    "KeyStore",
+    "Features",
+    # What a store may implement.
+    "BoxLister",
+    "ErrorClassifier",
+    "Exchanger",
+    "Migrator",
+    "OrderRecorder",
+    "Transactor",
+    "Waker",
+    # The verbs of all protocols, for code that wraps stores.
+    "VERBS",
+    "Verb",
+    # Values.
     "Box",
     "Claim",
+    "ClaimRequest",
     "Clock",
     "Counts",
     "Delivery",
-    "Directory",
     "Draft",
     "Ending",
-    "Features",
     "Filter",
     "Format",
-    "Held",
-    "Keeping",
     "Key",
-    "KeyStore",
+    "KeyStatus",
     "Mark",
     "Message",
+    "NamedTarget",
     "Order",
-    "Ordered",
     "Purge",
-    "QueueStore",
     "Reaped",
     "Receipt",
     "ReceiptStatus",
-    "Schema",
+    "Retention",
     "Settled",
     "Settlement",
-    "Sighting",
     "State",
-    "Store",
     "StoredMessage",
     "SystemClock",
-    "Transactor",
-    "Transient",
-    "Turner",
-    "Waker",
+    "Tx",
+    # Rules.
+    "TRANSITIONS",
+    "LineMember",
     "claimable_front",
     "is_in_line",
     "without_suspects",
 ]
 
 Mark = Literal["processing", "processed", "dead", "skipped"]
-"""`skipped`: a dead letter no longer holds up its group; it stays dead."""
+"""The target of `KeyStore.mark`. `skipped`: a dead letter stays dead, but no longer blocks its FIFO group."""
+
+Tx = Any
+"""An open transaction of the caller, or None: a connection, a session, or what `Transactor.transaction` yields."""
+
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+
+
+def _reads(verb: FunctionT) -> FunctionT:
+    """Marks a verb that changes nothing, so that a store may run it in a read-only transaction."""
+    verb.__dict__["reads"] = True
+    return verb
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Features:
-    """What a store offers, declared. Asking for what is not offered fails when a box is configured."""
+    """What a store offers. A box that needs more than its store offers raises FeatureMissing when it is made."""
 
     durable: bool
-    """What was accepted survives the process."""
+    """Accepted messages survive the end of the process."""
     transactional: bool
-    """Writes can join the caller's transaction."""
+    """The verbs that take `tx` join the caller's transaction; the store is a `Transactor`."""
     fifo: bool = True
+    """Boxes may have FIFO order."""
     collapse: bool = True
+    """Messages may have a collapse key."""
     concurrent: bool = False
-    """Writers work side by side: a worker need not wait for one turn before the next."""
+    """Several transactions may write at the same time: a worker runs its next exchange before the last one returns."""
     notify: bool = False
-    """It is a `Waker`: workers need not wait for the next poll."""
+    """The store is a `Waker`: a worker learns of new messages before its next poll."""
 
 
 class QueueStore(Protocol):
     """The work queue."""
 
-    async def put(self, box: Box, drafts: Sequence[Draft], *, tx: Any = None) -> list[Receipt]:
-        """Decide dedup, collapse and insert for each draft, in order."""
+    async def put(self, box: Box, drafts: Sequence[Draft], *, tx: Tx = None) -> list[Receipt]:
+        """Stores new messages, in the order of `drafts`.
 
-    async def claim(self, box: Box, ask: Ask, *, tx: Any = None) -> list[StoredMessage]:
-        """Lease what is due and free: never more than asked, never what another lease holds."""
+        For each draft: looks up its key, applies the box's rules for a known key, inserts a new message, and ends the
+        waiting messages of `box` that its collapse key replaces. `tx` is the caller's transaction. Returns a receipt
+        for each draft.
+        """
 
-    async def settle(self, box: Box, settlements: Sequence[Settlement], *, tx: Any = None) -> Settled:
-        """Apply outcomes where owner and fence still match. Non-successes end a FIFO group's batch."""
+    async def claim(self, box: Box, request: ClaimRequest, *, tx: Tx = None) -> list[StoredMessage]:
+        """Leases messages that are due and not leased, at most `request.limit` of `box`.
+
+        A claim sets the owner, the end of the lease and a fence that is higher than all earlier fences of the message.
+        In a FIFO box, `claimable_front` decides which members of a group may be claimed. `tx` is the caller's
+        transaction. Returns the claimed messages.
+        """
+
+    async def settle(self, box: Box, settlements: Sequence[Settlement], *, tx: Tx = None) -> Settled:
+        """Applies outcomes to claimed messages of `box` whose owner and fence are still those of the settlement.
+
+        In a FIFO group, an outcome other than success releases the members that the same owner has claimed behind it.
+        `tx` is the caller's transaction. Returns True for each of the `settlements` that was applied. Raises
+        AmbiguousMessageId if a settlement names a message without its source and several sources have it.
+        """
 
     async def renew(self, box: Box, claims: Sequence[Claim], lease: timedelta) -> Settled:
-        """Move the end of leases that still hold."""
+        """Moves the end of leases of `box` to `lease` from now, where owner and fence are still those of the claim.
+
+        Returns True for each of the `claims` whose lease was moved.
+        """
 
     async def reap(self, box: Box, limit: int) -> Reaped:
-        """Free leases that have passed and bury messages past `expires`: all of them, but at most `limit` of each."""
+        """Releases expired leases of `box` and makes messages past their `expires` dead: at most `limit` of each.
 
-    async def replay(self, box: Box, which: Filter, *, tx: Any = None) -> list[Key]:
-        """Make dead messages wait again, in their old place, with new budgets and the same fence."""
+        Returns the number of both.
+        """
+
+    async def replay(self, box: Box, which: Filter, *, tx: Tx = None) -> list[Key]:
+        """Makes the dead messages of `box` that match `which` wait again, at their old position, with new budgets.
+
+        The fence stays, so that an old claim stays invalid. `tx` is the caller's transaction. Returns the keys of the
+        messages, in id order.
+        """
 
     async def purge(self, box: Box, purge: Purge) -> int:
-        """Delete one batch of done, dead or seen messages, the oldest first; answers how many."""
+        """Deletes one batch of done, dead or seen messages of `box`, the oldest first, as `purge` says.
 
+        Returns how many messages it deleted.
+        """
+
+    @_reads
     async def find(self, box: Box, which: Filter) -> list[StoredMessage]:
-        """Messages that fit, in id order."""
+        """Returns the messages of `box` that match `which`, in id order."""
 
+    @_reads
     async def counts(self, box: Box) -> Counts:
-        """How many messages stand in each state."""
+        """Returns the number of messages of `box` in each state, zeros included."""
 
 
 class KeyStore(Protocol):
-    """What is known of a key, with or without a message."""
+    """Keys and their messages, without a claim."""
 
-    async def record(self, box: Box, drafts: Sequence[Draft], *, tx: Any = None) -> list[Sighting]:
-        """Note that keys were seen, and tell what was known of them. Of a draft only the key and the hash count."""
+    async def record(self, box: Box, drafts: Sequence[Draft], *, tx: Tx = None) -> list[KeyStatus]:
+        """Records that the keys of `drafts` were seen in `box`. It reads only the key and the hash of a draft.
+
+        `tx` is the caller's transaction. Returns, for each draft, what was known of its key before.
+        """
 
     async def mark(
-        self, box: Box, keys: Sequence[Key], mark: Mark, *, error: str | None = None, tx: Any = None
+        self, box: Box, keys: Sequence[Key], mark: Mark, *, error: str | None = None, tx: Tx = None
     ) -> list[bool]:
-        """Move messages without a claim; a lease on them ends. True where something changed."""
+        """Moves the messages of `box` with these `keys` to the state that `mark` names, and ends their leases.
 
-    async def cancel(self, box: Box, which: Filter, *, tx: Any = None) -> list[Key]:
-        """End waiting messages that fit as done, with the ending `cancelled`; returns their keys, in id order.
+        `error` is stored as the last error. `tx` is the caller's transaction. Returns True for each key whose message
+        was changed.
+        """
 
-        A message that is claimed is left alone. The rest of a FIFO group goes on.
+    async def cancel(self, box: Box, which: Filter, *, tx: Tx = None) -> list[Key]:
+        """Ends the waiting messages of `box` that match `which` as done, with the ending `cancelled`.
+
+        Does not change claimed messages. The other members of a FIFO group can be claimed as before. `tx` is the
+        caller's transaction. Returns the keys of the cancelled messages, in id order.
         """
 
 
-@runtime_checkable
-class Turner(Protocol):
-    """Stores that can settle and claim in one transaction. Without it, a worker does one after the other."""
+class Store(QueueStore, KeyStore, Protocol):
+    """What a room needs from a store."""
 
-    async def turn(
-        self, box: Box, settlements: Sequence[Settlement], ask: Ask
-    ) -> tuple[Settled, list[StoredMessage]]: ...
+    name: str
+    """Identifies the store in logs. It contains no credentials."""
+    features: Features
+
+    async def close(self) -> None:
+        """Closes the connections of the store. A second call does nothing."""
+
+
+@runtime_checkable
+class Exchanger(Protocol):
+    """Stores that settle and claim in one transaction. For other stores, a worker calls `settle` and then `claim`."""
+
+    async def exchange(
+        self, box: Box, settlements: Sequence[Settlement], request: ClaimRequest
+    ) -> tuple[Settled, list[StoredMessage]]:
+        """Applies `settlements` to `box` as `settle` does, then claims for `request` as `claim` does, atomically.
+
+        Returns the results of both.
+        """
 
 
 @runtime_checkable
 class Transactor(Protocol):
-    """Stores with `features.transactional`: they open transactions for handlers.
+    """Stores with `features.transactional`: they open the transactions in which transactional handlers run.
 
-    A store may have `tx_classes`, the names of what a handler may expect: `("psycopg.AsyncConnection",)`. A handler
-    that is annotated with another class is then refused when it is registered.
+    A store may have `tx_classes`, the class names of these transactions, such as `("psycopg.AsyncConnection",)`.
+    A handler whose `tx` is annotated with another class is then refused when it is registered.
 
-    A store may have `addresses`, a frozenset of texts. Stores that have one in common are on the same database: a
-    handler in a transaction of one cannot write to the other without `tx`. Without `addresses`, the name counts.
+    A store may have `addresses`, a frozenset of texts that identify its database. Two stores with an address in common
+    are on the same database: a handler in a transaction of one cannot write to the other without `tx`. Without
+    `addresses`, stores are compared by `name`.
     """
 
-    def transaction(self) -> AbstractAsyncContextManager[Any]:
-        """A transaction that can be passed as `tx`: committed at the end, rolled back on an error."""
+    def transaction(self) -> AbstractAsyncContextManager[Tx]:
+        """Returns a context manager that begins a transaction, yields what is passed as `tx`, and ends it.
 
-
-@runtime_checkable
-class Waker(Protocol):
-    """Stores with `features.notify`: they hear what other processes have written. A hint, never the truth."""
-
-    async def wait(self) -> frozenset[str]:
-        """Wait until there may be work; answers the keys of its boxes. Empty is any box: after a new beginning, when
-        something may have been missed. Raises where it cannot hear; then it is called again, a while later."""
-
-
-@runtime_checkable
-class Transient(Protocol):
-    """Stores that can tell errors that pass by themselves from those that do not."""
-
-    def is_transient(self, error: BaseException) -> bool:
-        """Whether the same call may well succeed a moment later. It has changed nothing; or, where the answer was lost,
-        nobody knows: then to repeat it is harmless, but it may find its own work there, and say so."""
-
-
-@runtime_checkable
-class Directory(Protocol):
-    """Stores that know which boxes they have: for people who look at a database without the program that uses it."""
-
-    async def boxes(self) -> list[str]:
-        """The keys of the boxes that have messages, in order. A box that is empty now may be among them."""
-
-
-@runtime_checkable
-class Ordered(Protocol):
-    """Stores that record the order of each box, so that a process that opens a box in another order is refused."""
-
-    async def record_order(self, box: Box, *, change: bool = False, tx: Any = None) -> bool | None:
-        """Record the order of the box if none is recorded, or if `change`; returns whether it is recorded as FIFO.
-
-        With `tx` and without `change` it only reads, and returns None if no order is recorded: the caller's transaction
-        may last, and others must not wait for it.
+        It commits at the end of the block, and rolls back if the block raises.
         """
 
 
 @runtime_checkable
-class Schema(Protocol):
-    """Stores whose tables must be made."""
+class Waker(Protocol):
+    """Stores with `features.notify`: they receive notifications from processes that write.
+
+    Notifications only save time. A worker also polls, so a lost notification delays a message but does not lose it.
+    """
+
+    async def wait(self) -> frozenset[str]:
+        """Waits until there may be messages to claim, and returns the keys of their boxes.
+
+        An empty set means any box: the connection is new, so notifications may have been missed. Raises the driver's
+        error if the connection fails; the worker then calls it again after a pause.
+        """
+
+
+@runtime_checkable
+class ErrorClassifier(Protocol):
+    """Stores that know which of their errors are transient. Verbs that fail with such an error are retried."""
+
+    def is_transient(self, error: BaseException) -> bool:
+        """Returns True if the same call may succeed a moment later: a deadlock, a busy database, a lost connection.
+
+        The call that raised `error` has changed nothing, or, if the connection was lost during the commit, its result
+        is unknown. A retry is harmless in both cases; it may find the messages that the first call has stored.
+        """
+
+
+@runtime_checkable
+class BoxLister(Protocol):
+    """Stores that list their boxes, for tools that inspect a database without the program that uses it."""
+
+    @_reads
+    async def boxes(self) -> list[str]:
+        """Returns the keys of the boxes that have messages, sorted. It may include boxes that are empty now."""
+
+
+@runtime_checkable
+class OrderRecorder(Protocol):
+    """Stores that record the order of each box. A process that opens a box with another order is then refused."""
+
+    async def record_order(self, box: Box, *, change: bool = False, tx: Tx = None) -> bool | None:
+        """Records the order of `box` if none is recorded, or if `change` is True.
+
+        With `tx` and without `change` it only reads: the caller's transaction may last long, and other processes must
+        not wait for its row lock. Returns the recorded order: True for FIFO, False for none; or None if the box has no
+        record yet.
+        """
+
+
+@runtime_checkable
+class Migrator(Protocol):
+    """Stores with a schema: tables that have to be created before the first use."""
 
     async def migrate(self) -> list[int]:
-        """Bring the tables up to date; answers the versions that were applied. Safe to repeat and to race."""
+        """Brings the schema up to date and returns the versions that it applied.
 
+        It may be repeated, and several processes may call it at the same time.
+        """
+
+    @_reads
     async def schema_version(self) -> int:
-        """The version in the database; 0 where there is none."""
+        """Returns the version of the schema in the database, 0 if there is none."""
 
     def schema_script(self) -> str:
-        """What `migrate` would run on an empty database, as text."""
+        """Returns the SQL text that `migrate` runs on an empty database."""
 
 
-class Store(QueueStore, KeyStore, Protocol):
-    """What a room needs of a store."""
+class Verb(NamedTuple):
+    """A method of a store, as its protocol declares it."""
 
     name: str
-    """Tells stores apart in logs; contains no credential."""
-    features: Features
+    protocol: type
+    """The protocol that declares it."""
+    parameters: tuple[str, ...]
+    """The names of its parameters, without `self`."""
+    is_async: bool
+    """Stores for async code have it as a coroutine function. The others are plain methods in all stores."""
+    reads: bool
+    """It changes nothing."""
 
-    async def close(self) -> None:
-        """Give back connections. Closing twice is fine."""
+    @property
+    def takes_box(self) -> bool:
+        """It works on one box, its first argument."""
+        return self.parameters[:1] == ("box",)
+
+    @property
+    def takes_tx(self) -> bool:
+        """It can run in the caller's transaction."""
+        return "tx" in self.parameters
+
+
+def declared_verbs(*protocols: type) -> Mapping[str, Verb]:
+    """Returns the public methods that these protocols declare, by name."""
+    verbs: dict[str, Verb] = {}
+    for protocol in protocols:
+        for name, function in vars(protocol).items():
+            if isinstance(function, FunctionType) and not name.startswith("_"):
+                code = function.__code__
+                parameters = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
+                reads = getattr(function, "reads", False)
+                verbs[name] = Verb(name, protocol, parameters, iscoroutinefunction(function), reads)
+    return MappingProxyType(verbs)
+
+
+VERBS = declared_verbs(
+    QueueStore,
+    KeyStore,
+    Store,
+    Exchanger,
+    Transactor,
+    Waker,
+    ErrorClassifier,
+    BoxLister,
+    OrderRecorder,
+    Migrator,
+)
+"""Every verb that a store may have, by name. A wrapper forwards those that its store has."""

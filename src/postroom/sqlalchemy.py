@@ -1,24 +1,25 @@
 """For users of SQLAlchemy and Alembic: our tables in your MetaData, and our migrations as steps of yours.
 
-What the tables are is said once, in the migrations of each engine. Here their SQL is read, not repeated.
+The tables are defined once, in the migrations of each engine. This module reads their SQL.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from postroom._stores.sql.engines.postgres.engine import PostgresEngine
-from postroom._stores.sql.engines.sqlite.engine import SqliteEngine
+from postroom._connect import DEFAULT_DIALECT, make_engine
+from postroom._kernel.prefix import DEFAULT_PREFIX, check_prefix
+from postroom._stores.sql.engine import Engine
 from postroom._stores.sql.schema import SchemaPrograms
-from postroom._stores.sql.statements import DEFAULT_PREFIX, check_prefix
 from postroom.errors import ArgumentTypeError, ArgumentValueError, ExtraMissing
 
 try:
     from sqlalchemy import (
         BLANK_SCHEMA,
         BigInteger,
+        Boolean,
         Column,
         Connection,
         DateTime,
@@ -40,31 +41,38 @@ try:
 except ImportError as error:
     raise ExtraMissing("postroom.sqlalchemy needs SQLAlchemy: pip install 'postroom[sqlalchemy]'") from error
 
-__all__ = ["drop", "migrate", "tables"]
+if TYPE_CHECKING:
+    from alembic.runtime.migration import MigrationContext
 
-_ENGINES: dict[str, type[PostgresEngine | SqliteEngine]] = {
-    engine.name: engine for engine in (PostgresEngine, SqliteEngine)
-}
+__all__ = ["drop", "migrate", "tables"]
 
 
 class Operations(Protocol):
-    """What is needed of Alembic's `op`."""
+    """The methods of Alembic's `op` that this module uses."""
 
-    def execute(self, sqltext: Any, /) -> Any: ...
-    def get_context(self) -> Any: ...
+    def execute(self, sqltext: TextClause, /) -> object: ...
+    def get_context(self) -> MigrationContext: ...
 
 
 def tables(
     metadata: MetaData,
     *,
-    dialect: str = PostgresEngine.name,
+    dialect: str = DEFAULT_DIALECT,
     prefix: str = DEFAULT_PREFIX,
     schema: str | None = None,
 ) -> dict[str, Table]:
-    """Add Postroom's tables to your MetaData, as they are in a database of the newest version; answers them by name.
+    """Adds the tables of Postroom to your MetaData, in their newest version, so that Alembic's autogenerate keeps them.
 
-    Alembic's autogenerate then leaves them alone. `prefix` and `schema` are those of the room. `create_all()` and
-    `drop_all()` work too: they make and drop the views, and record the version. A second call answers the same tables.
+    `create_all()` and `drop_all()` work too: they make and drop the views, and record the version.
+
+    Args:
+        metadata: your MetaData.
+        dialect: `"postgresql"` (default) or `"sqlite"`.
+        prefix: as the room has it. Default: `"postroom_"`.
+        schema: as the room has it. Default: None.
+
+    Returns:
+        The tables by name, without prefix. A second call returns the same tables.
     """
     if not isinstance(metadata, MetaData):
         raise ArgumentTypeError(f"metadata must be a sqlalchemy.MetaData, not {type(metadata).__name__}")
@@ -74,7 +82,7 @@ def tables(
     keys = {made[2]: f"{where}{prefix}{made[2]}" for made in map(_CREATION.match, plain) if made and made[1] == "TABLE"}
     if metadata.tables.keys() >= set(keys.values()):  # Alembic runs its env.py once for each command
         return {name: metadata.tables[key] for name, key in keys.items()}
-    made = _Reader(metadata, prefix, schema).read(plain)
+    made = _Reader(metadata, dialect, prefix, schema).read(plain)
     _let_metadata_make_the_rest(metadata, made["schema"], engine, plain)
     return made
 
@@ -82,9 +90,19 @@ def tables(
 def migrate(
     op: Operations, *, to: int, since: int = 0, prefix: str = DEFAULT_PREFIX, schema: str | None = None
 ) -> None:
-    """In a revision of Alembic's: bring the tables from version `since` to version `to`, in its transaction.
+    """Migrates the tables of Postroom in a revision of Alembic, in its transaction.
 
-    These are the same statements with every later Postroom, and `alembic upgrade --sql` prints them.
+    Every later Postroom runs the same statements for these versions, and `alembic upgrade --sql` prints them.
+
+    Args:
+        op: Alembic's `op`.
+        to: the version to reach.
+        since: the version that the tables have. Default: 0, none.
+        prefix: as the room has it. Default: `"postroom_"`.
+        schema: as the room has it. Default: None.
+
+    Raises:
+        ArgumentValueError: this Postroom does not know these versions.
     """
     known = SchemaPrograms(_engine(op.get_context().dialect.name, prefix, schema))
     if not 0 <= since < to <= known.newest:
@@ -96,22 +114,21 @@ def migrate(
 
 
 def drop(op: Operations, *, prefix: str = DEFAULT_PREFIX, schema: str | None = None) -> None:
-    """In a revision of Alembic's: drop the tables, with all messages in them."""
+    """Drops the tables of Postroom in a revision of Alembic, with all messages in them.
+
+    Args:
+        op: Alembic's `op`.
+        prefix: as the room has it. Default: `"postroom_"`.
+        schema: as the room has it. Default: None.
+    """
     dialect = op.get_context().dialect.name
     engine = _engine(dialect, prefix, schema)
     for statement in _drops(_plain(dialect)):
         op.execute(_text(engine.rename(statement)))
 
 
-def _engine(dialect: str, prefix: str, schema: str | None) -> PostgresEngine | SqliteEngine:
-    engine = _ENGINES.get(dialect)
-    if engine is None:
-        raise ArgumentValueError(f"there are no tables for {dialect!r}; this version has {' and '.join(_ENGINES)}")
-    if issubclass(engine, PostgresEngine):
-        return engine(check_prefix(prefix), schema=schema)
-    if schema is not None:
-        raise ArgumentValueError(f"{dialect} knows no schema: leave it out")
-    return engine(check_prefix(prefix))
+def _engine(dialect: str, prefix: str, schema: str | None) -> Engine:
+    return make_engine(dialect, check_prefix(prefix), schema)
 
 
 def _text(statement: str) -> TextClause:
@@ -121,17 +138,18 @@ def _text(statement: str) -> TextClause:
 # -- reading our own SQL -----------------------------------------------------------------------------------------------
 
 
-class _Untyped(UserDefinedType[Any]):
-    """A column of SQLite that takes values of any type, as they are."""
+class _Untyped(UserDefinedType[object]):
+    """A column without a type, which takes values of any type, as they are."""
 
     cache_ok = True
 
-    def get_col_spec(self, **_: Any) -> str:
+    def get_col_spec(self, **_: object) -> str:
         return ""
 
 
 _TYPES: dict[str, TypeEngine[Any]] = {
     "bigint": BigInteger(),
+    "boolean": Boolean(),
     "integer": Integer(),
     "smallint": SmallInteger(),
     "text": Text(),
@@ -151,7 +169,7 @@ _TABLE = re.compile(
 _COLUMN = re.compile(
     rf"(?P<name>\w+) ?(?P<type>{'|'.join(map(re.escape, filter(None, _TYPES)))}|)"
     r'(?: COLLATE "(?P<collation>\w+)")?(?P<required> NOT NULL)?(?P<key> PRIMARY KEY)?'
-    rf"(?: REFERENCES {DEFAULT_PREFIX}(?P<target>\w+) \(id\))?(?: DEFAULT (?P<default>\d+))?",
+    rf"(?: REFERENCES {DEFAULT_PREFIX}(?P<target>\w+) \(id\))?(?: DEFAULT (?P<default>\d+|true|false))?",
     re.IGNORECASE,
 )
 _INDEX = re.compile(
@@ -161,13 +179,13 @@ _INDEX = re.compile(
 
 
 def _plain(dialect: str) -> list[str]:
-    """The statements that make everything, with default names, without comments and line breaks."""
-    steps = SchemaPrograms(_ENGINES[dialect]()).steps()
+    """Returns the statements that make everything, with default names, without comments and line breaks."""
+    steps = SchemaPrograms(make_engine(dialect, DEFAULT_PREFIX, None)).steps()
     return [" ".join(re.sub(r"--.*", "", step).split()).rstrip(";") for step in steps]
 
 
 def _drops(plain: list[str]) -> list[str]:
-    """What undoes them, the last first."""
+    """Returns the statements that drop everything, in reverse order."""
     made = dict.fromkeys(found[0] for found in map(_CREATION.match, plain) if found)
     return [creation.replace("CREATE", "DROP", 1) for creation in reversed(made)]
 
@@ -175,8 +193,9 @@ def _drops(plain: list[str]) -> list[str]:
 class _Reader:
     """Makes objects of SQLAlchemy from statements."""
 
-    def __init__(self, metadata: MetaData, prefix: str, schema: str | None) -> None:
+    def __init__(self, metadata: MetaData, dialect: str, prefix: str, schema: str | None) -> None:
         self._metadata = metadata
+        self._dialect = dialect
         self._prefix = prefix
         self._schema = schema or BLANK_SCHEMA  # that of the room, not the MetaData's own default
         self._tables: dict[str, Table] = {}
@@ -191,7 +210,7 @@ class _Reader:
 
     def _table(self, found: re.Match[str]) -> None:
         columns = map(self._column, found["columns"].split(","))
-        options: dict[str, Any] = {"sqlite_with_rowid": False} if found["rowless"] else {}
+        options: dict[str, Any] = {f"{self._dialect}_with_rowid": False} if found["rowless"] else {}
         name = self._prefix + found["name"]
         self._tables[found["name"]] = Table(name, self._metadata, *columns, schema=self._schema, **options)
 
@@ -212,23 +231,22 @@ class _Reader:
 
     def _index(self, found: re.Match[str]) -> None:
         table = self._tables[found["table"]]
-        condition = text(found["condition"]) if found["condition"] else None
+        options: dict[str, Any] = {}
+        if found["condition"]:
+            options[f"{self._dialect}_where"] = text(found["condition"])
         Index(
             self._prefix + found["name"],
             *(table.c[column] for column in found["columns"].split(", ")),
             unique=found["unique"] is not None,
-            postgresql_where=condition,
-            sqlite_where=condition,
+            **options,
         )
 
 
-def _let_metadata_make_the_rest(
-    metadata: MetaData, versions: Table, engine: PostgresEngine | SqliteEngine, plain: list[str]
-) -> None:
-    """What SQLAlchemy's tables cannot say, for those who use create_all() and drop_all(), mostly in tests."""
+def _let_metadata_make_the_rest(metadata: MetaData, versions: Table, engine: Engine, plain: list[str]) -> None:
+    """Makes and drops what SQLAlchemy's tables cannot express, for users of create_all() and drop_all()."""
 
     def when(moment: str, statements: list[str]) -> None:
-        def run(_target: MetaData, connection: Connection, tables: list[Table], **_: Any) -> None:
+        def run(_target: MetaData, connection: Connection, tables: list[Table], **_: object) -> None:
             if versions in tables:  # not where others alone are created, or ours are there already
                 for statement in statements:
                     connection.execute(_text(statement))

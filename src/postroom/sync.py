@@ -1,9 +1,9 @@
-"""The same faces for sync code: `from postroom.sync import Postroom`."""
+"""The API for sync code: `from postroom.sync import Postroom`. Handlers and workers exist for async code only."""
 
 from __future__ import annotations
 
-from postroom._faces.inbox import SyncInbox as Inbox
-from postroom._faces.outbox import SyncOutbox as Outbox
-from postroom._room import SyncPostroom as Postroom
+from postroom._boxes.inbox import SyncInbox as Inbox
+from postroom._boxes.outbox import SyncOutbox as Outbox
+from postroom._room.sync import SyncPostroom as Postroom
 
 __all__ = ["Inbox", "Outbox", "Postroom"]

@@ -1,4 +1,4 @@
-"""The public behaviour suite on Redis: one server, a real cluster of three nodes, and Valkey; each in both colours."""
+"""The public behaviour suite on Redis: one server, a real cluster of three nodes, and Valkey; each in both modes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from tools.servers.base import ServerMissing, missing
 from tools.servers.valkey import ValkeyServer
 
-from postroom._connect import Colour
+from postroom._kernel.program import Mode
 from postroom.spi import Store
 from postroom.testing import FrozenClock, as_async
 from postroom.testing.conformance import Reopen, StoreConformance
@@ -33,13 +33,13 @@ PLACES: dict[str, Callable[[], str]] = {"redis": server, "cluster": cluster, "va
 
 
 def _open(name: str, prefix: str, clock: FrozenClock) -> Store:
-    place, _, colour = name.partition("-")
-    store = open_at(PLACES[place](), cast("Colour", colour or "async"), prefix=prefix, clock=clock)
-    return cast("Store", as_async(store) if colour else store)
+    place, _, mode = name.partition("-")
+    store = open_at(PLACES[place](), cast("Mode", mode or "async"), prefix=prefix, clock=clock)
+    return cast("Store", as_async(store) if mode else store)
 
 
 class TestRedis(StoreConformance):
-    @pytest.fixture(params=[f"{place}{colour}" for place in PLACES for colour in ("", "-sync")])
+    @pytest.fixture(params=[f"{place}{mode}" for place in PLACES for mode in ("", "-sync")])
     def store_name(self, request: pytest.FixtureRequest) -> str:
         return str(request.param)
 

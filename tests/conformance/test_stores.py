@@ -1,4 +1,4 @@
-"""The public behaviour suite on our own stores: each colour, each driver, and a decorated store."""
+"""The public behaviour suite on our own stores: each mode, each driver, and a decorated store."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from typing import cast
 
 import pytest
 
-from postroom._connect import Colour, open_store
+from postroom._connect import open_store
+from postroom._kernel.program import Mode
+from postroom._stores.for_room import wrap_for_room
 from postroom._stores.memory import MemoryStore, SyncMemoryStore
-from postroom._stores.observed import ObservedStore
-from postroom._stores.sql.drivers import sqlite
+from postroom._stores.sql.sqlite import aiosqlite_driver, sqlite3_driver
+from postroom._stores.sql.sqlite.connection import connect
 from postroom._stores.sql.store import SqlStore, SyncSqlStore
 from postroom.spi import Store
 from postroom.testing import FrozenClock, as_async
@@ -31,21 +33,26 @@ def _memory_sync(_path: Path, clock: FrozenClock) -> Store:
 
 
 def _sqlite3(path: Path, clock: FrozenClock) -> Store:
-    return as_async(SyncSqlStore(sqlite.Sqlite3Driver(str(path), clock=clock), deploy_schema=True))
+    return as_async(SyncSqlStore(sqlite3_driver.Sqlite3Driver(str(path), clock=clock), deploy_schema=True))
 
 
 def _aiosqlite(path: Path, clock: FrozenClock) -> Store:
-    return SqlStore(sqlite.AiosqliteDriver(str(path), clock=clock), deploy_schema=True)
+    return cast("Store", SqlStore(aiosqlite_driver.AiosqliteDriver(str(path), clock=clock), deploy_schema=True))
 
 
-def _observed(path: Path, clock: FrozenClock) -> Store:
-    return ObservedStore(_aiosqlite(path, clock), [lambda _event: None])
+def _wrapped(path: Path, clock: FrozenClock) -> Store:
+    return wrap_for_room(_aiosqlite(path, clock), "async", [lambda _event: None])
 
 
-def _postgres(driver: str, colour: Colour) -> Callable[[Path, FrozenClock], Store]:
+def _wrapped_sync(path: Path, clock: FrozenClock) -> Store:
+    store = SyncSqlStore(sqlite3_driver.Sqlite3Driver(str(path), clock=clock), deploy_schema=True)
+    return as_async(wrap_for_room(store, "sync", [lambda _event: None]))
+
+
+def _postgres(driver: str, mode: Mode) -> Callable[[Path, FrozenClock], Store]:
     def make(_path: Path, clock: FrozenClock) -> Store:
-        store = open_store(with_driver(shared_database(), driver), colour=colour, clock=clock)
-        return cast("Store", store if colour == "async" else as_async(store))
+        store = open_store(with_driver(shared_database(), driver), mode=mode, clock=clock)
+        return cast("Store", store if mode == "async" else as_async(store))
 
     return make
 
@@ -55,7 +62,8 @@ STORES: dict[str, Callable[[Path, FrozenClock], Store]] = {
     "memory-sync": _memory_sync,
     "sqlite3": _sqlite3,
     "aiosqlite": _aiosqlite,
-    "observed": _observed,
+    "wrapped": _wrapped,
+    "wrapped-sync": _wrapped_sync,
     "asyncpg": _postgres("asyncpg", "async"),
     "psycopg": _postgres("psycopg", "async"),
     "psycopg-sync": _postgres("psycopg", "sync"),
@@ -70,14 +78,14 @@ class TestStores(StoreConformance):
     @pytest.fixture(autouse=True)
     def no_wait_for_the_disk(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """These tests are about behaviour, not about power cuts: without fsync they take a third of the time."""
-        connect = sqlite.connect
 
         def connect_quickly(path: str) -> sqlite3.Connection:
             connection = connect(path)
             connection.execute("PRAGMA synchronous = OFF")
             return connection
 
-        monkeypatch.setattr(sqlite, "connect", connect_quickly)
+        for driver in (aiosqlite_driver, sqlite3_driver):
+            monkeypatch.setattr(driver, "connect", connect_quickly)
 
     @pytest.fixture(params=STORES)
     def store_name(self, request: pytest.FixtureRequest) -> str:

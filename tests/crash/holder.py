@@ -9,8 +9,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from postroom._stores.sql.statements import Step
 from tests.crash.scenarios import BY_NAME
-from tests.crash.stepping import Step, SteppingStore
+from tests.crash.stepping import SteppingStore
 
 
 def main(file: str, name: str, kind: Any, statements: str) -> None:

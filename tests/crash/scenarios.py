@@ -16,17 +16,17 @@ from uuid import UUID
 from postroom._kernel.states import BoxKind
 from postroom._stores.sql.store import SyncSqlStore
 from postroom.spi import (
-    Ask,
     Box,
     Claim,
+    ClaimRequest,
     Delivery,
     Draft,
     Filter,
-    Held,
-    Keeping,
     Key,
+    NamedTarget,
     Order,
     Purge,
+    Retention,
     Settlement,
     State,
     StoredMessage,
@@ -50,7 +50,7 @@ class Scene(NamedTuple):
         self.store.put(self.box, [Draft("shop", id_, "topic", "old", **options) for id_ in ids])
 
     def claim(self, *, owner: UUID = ALICE, lease: timedelta = HOUR, limit: int = 100) -> list[StoredMessage]:
-        return self.store.claim(self.box, Ask(owner, lease, limit))
+        return list(self.store.claim(self.box, ClaimRequest(owner, lease, limit)))
 
     def claims(self, **options: Any) -> dict[str, Claim]:
         return {message.message_id: message.claim for message in self.claim(**options) if message.claim is not None}
@@ -80,11 +80,11 @@ class Scenario(NamedTuple):
     act: Act
     order: Order = FIFO
     delivery: Delivery = Delivery()
-    keeping: Keeping = Keeping()
+    retention: Retention = Retention()
     joins_transactions: bool = True
 
     def box(self, kind: BoxKind) -> Box:
-        return Box(kind, "sweep", self.order, self.delivery, self.keeping)
+        return Box(kind, "sweep", self.order, self.delivery, self.retention)
 
     def set_up(self, file: Path, kind: BoxKind) -> tuple[Any, FrozenClock]:
         """Make the database; answers what `act` needs, and the clock as it stands."""
@@ -160,7 +160,7 @@ def act_settle(store: SyncSqlStore, box: Box, claims: dict[str, Claim], tx: dict
         Settlement.retry(claims["again"], delay=MINUTE),
         Settlement.dead(claims["gone"], error="worse"),
         Settlement.release(claims["given back"], delay=MINUTE),
-        Settlement.done(Held(ALICE, "by name")),
+        Settlement.done(NamedTarget(ALICE, "by name")),
         Settlement.done(claims["stale"]),
     ]
     return store.settle(box, settlements, **tx)
@@ -232,22 +232,22 @@ SCENARIOS = (
         prepare_put,
         act_put,
         delivery=Delivery(on_stale_ack="requeue"),
-        keeping=Keeping(dedup_window=HOUR),
+        retention=Retention(dedup_window=HOUR),
     ),
     Scenario("put much", nothing, act_put_much, order=Order()),
-    Scenario("claim", prepare_claim, lambda store, box, _, tx: store.claim(box, Ask(BOB, HOUR, 100), **tx)),
+    Scenario("claim", prepare_claim, lambda store, box, _, tx: store.claim(box, ClaimRequest(BOB, HOUR, 100), **tx)),
     Scenario(
         "settle",
         prepare_settle,
         act_settle,
         delivery=Delivery(on_stale_ack="requeue"),
-        keeping=Keeping(on_success="delete"),
+        retention=Retention(on_success="delete"),
     ),
     Scenario(
-        "turn",
+        "exchange",
         prepare_settle,
-        lambda store, box, claims, _: store.turn(
-            box, [Settlement.done(claim) for claim in claims.values()], Ask(BOB, HOUR, 100)
+        lambda store, box, claims, _: store.exchange(
+            box, [Settlement.done(claim) for claim in claims.values()], ClaimRequest(BOB, HOUR, 100)
         ),
         joins_transactions=False,
     ),
@@ -262,7 +262,7 @@ SCENARIOS = (
         "reap and discard",
         prepare_reap,
         lambda store, box, _, __: store.reap(box, 100),
-        keeping=Keeping(dead_letter="discard"),
+        retention=Retention(dead_letter="discard"),
         joins_transactions=False,
     ),
     Scenario(
@@ -271,7 +271,7 @@ SCENARIOS = (
         lambda store, box, _, tx: store.replay(box, Filter(), **tx),
         order=Order(fifo=True, on_dead="block"),
     ),
-    Scenario("cancel", prepare_cancel, act_cancel, keeping=Keeping(on_success="delete")),
+    Scenario("cancel", prepare_cancel, act_cancel, retention=Retention(on_success="delete")),
     Scenario(
         "cancel what fits",
         prepare_cancel,

@@ -9,15 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from postroom._kernel.program import Program
-from postroom._stores.sql.drivers.sqlite import Sqlite3Driver
-from postroom._stores.sql.statements import Many, Script, Statement
+from postroom._stores.sql.sqlite.sqlite3_driver import Sqlite3Driver
+from postroom._stores.sql.statements import SqlProgram, Step
 from postroom._stores.sql.store import SyncSqlStore
 from postroom.spi import Clock
 
 R = TypeVar("R")
 
-Step = Statement | Many | Script
 Hook = Callable[[int, Step | None], None]
 """Called with the number of statements that have run, and the last of them."""
 
@@ -26,7 +24,7 @@ class Crash(BaseException):
     """The worst that can come between two statements: no `except Exception` catches it."""
 
 
-def stepped(program: Program[R], hook: Hook) -> Program[R]:
+def stepped(program: SqlProgram[R], hook: Hook) -> SqlProgram[R]:
     """The same program, with the hook called before its first statement and after each."""
     hook(0, None)
     try:
@@ -48,19 +46,19 @@ class SteppingDriver(Sqlite3Driver):
     def __init__(self, file: Path, clock: Clock | None) -> None:
         super().__init__(str(file), clock=clock)
         self.hook: Hook | None = None
-        self.connection = self._own()
+        self.connection = self._connect()
         # Waiting for the disk is for power cuts. What is tested here is that a transaction is one.
         self.connection.execute("PRAGMA synchronous = OFF")
 
     def _run_on(
-        self, connection: sqlite3.Connection, program: Callable[[], Program[R]], *, callers: bool, write: bool
+        self, connection: sqlite3.Connection, program: Callable[[], SqlProgram[R]], *, in_caller_tx: bool, write: bool
     ) -> R:
         if write and self.hook is not None:
             program = partial(_start, program, self.hook)
-        return super()._run_on(connection, program, callers=callers, write=write)
+        return super()._run_on(connection, program, in_caller_tx=in_caller_tx, write=write)
 
 
-def _start(program: Callable[[], Program[R]], hook: Hook) -> Program[R]:
+def _start(program: Callable[[], SqlProgram[R]], hook: Hook) -> SqlProgram[R]:
     return stepped(program(), hook)
 
 

@@ -17,10 +17,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from postroom._kernel.states import BoxKind
-from postroom.spi import Ask, Box, Claim, Draft, ReceiptStatus, Settlement, State
+from postroom._stores.sql.statements import Step
+from postroom.spi import Box, Claim, ClaimRequest, Draft, ReceiptStatus, Settlement, State
 from postroom.testing import FrozenClock
 from tests.crash.scenarios import ALICE, BOB, HOUR, MINUTE, Scene
-from tests.crash.stepping import Step, SteppingStore, dump, dump_file
+from tests.crash.stepping import SteppingStore, dump, dump_file
 
 pytestmark = pytest.mark.store("sqlite")
 
@@ -36,11 +37,11 @@ class Pair(NamedTuple):
 
 
 def claim_for(owner: Any) -> Callable[[SteppingStore, Box, list[Claim]], list[int]]:
-    return lambda store, box, _claims: [message.id for message in store.claim(box, Ask(owner, HOUR, 3))]
+    return lambda store, box, _claims: [message.id for message in store.claim(box, ClaimRequest(owner, HOUR, 3))]
 
 
 def settle(store: SteppingStore, box: Box, claims: list[Claim]) -> list[bool]:
-    return store.settle(box, [Settlement.done(claim) for claim in claims])
+    return list(store.settle(box, [Settlement.done(claim) for claim in claims]))
 
 
 def put(store: SteppingStore, box: Box, _claims: list[Claim]) -> list[ReceiptStatus]:
@@ -90,7 +91,7 @@ every_pair = pytest.mark.parametrize(
 )
 
 
-class Stage:
+class Sandbox:
     """A file with three messages whose leases have passed, so that everybody may want them."""
 
     def __init__(self, folder: Path, kind: BoxKind, name: str) -> None:
@@ -111,9 +112,9 @@ class Stage:
 def points(kind: BoxKind, pair: Pair, folder: Path) -> Iterator[int]:
     """The points of the first program: before its first statement, and after each."""
     steps: list[int] = []
-    with closing(Stage(folder, kind, "measured.db")) as stage:
-        stage.first.stepping.hook = lambda done, _step: steps.append(done)
-        pair.first(stage.first, stage.box, stage.claims)
+    with closing(Sandbox(folder, kind, "measured.db")) as sandbox:
+        sandbox.first.stepping.hook = lambda done, _step: steps.append(done)
+        pair.first(sandbox.first, sandbox.box, sandbox.claims)
     yield from steps
 
 
@@ -121,34 +122,34 @@ def points(kind: BoxKind, pair: Pair, folder: Path) -> Iterator[int]:
 def test_whoever_does_not_wait_finds_the_file_busy_and_changes_nothing(
     pair: Pair, kind: BoxKind, tmp_path: Path
 ) -> None:
-    with closing(Stage(tmp_path, kind, "shared.db")) as stage:
-        stage.second.stepping.connection.execute("PRAGMA busy_timeout = 0")
-        before, counts = dump(stage.second.stepping.connection), stage.second.counts(stage.box)
+    with closing(Sandbox(tmp_path, kind, "shared.db")) as sandbox:
+        sandbox.second.stepping.connection.execute("PRAGMA busy_timeout = 0")
+        before, counts = dump(sandbox.second.stepping.connection), sandbox.second.counts(sandbox.box)
         tried: list[int] = []
 
         def intrude(done: int, _step: Step | None) -> None:
             with pytest.raises(sqlite3.OperationalError, match="locked"):
-                pair.second(stage.second, stage.box, stage.claims)
-            assert stage.second.counts(stage.box) == counts  # a reader is let in, and sees nothing half done
-            assert dump(stage.second.stepping.connection) == before
+                pair.second(sandbox.second, sandbox.box, sandbox.claims)
+            assert sandbox.second.counts(sandbox.box) == counts  # a reader is let in, and sees nothing half done
+            assert dump(sandbox.second.stepping.connection) == before
             tried.append(done)
 
-        stage.first.stepping.hook = intrude
-        first = pair.first(stage.first, stage.box, stage.claims)
+        sandbox.first.stepping.hook = intrude
+        first = pair.first(sandbox.first, sandbox.box, sandbox.claims)
         assert len(tried) > 2
-        pair.check(first, pair.second(stage.second, stage.box, stage.claims))
+        pair.check(first, pair.second(sandbox.second, sandbox.box, sandbox.claims))
 
 
 @every_pair
 def test_whoever_waits_decides_on_what_the_first_has_committed(pair: Pair, kind: BoxKind, tmp_path: Path) -> None:
     for point in points(kind, pair, tmp_path):
-        with closing(Stage(tmp_path, kind, f"from-{point}.db")) as stage:
-            first, second, order = run_beside(stage, pair, point)
+        with closing(Sandbox(tmp_path, kind, f"from-{point}.db")) as sandbox:
+            first, second, order = run_beside(sandbox, pair, point)
         pair.check(first, second)
         assert order == sorted(order)  # all statements of the first, then all of the second
 
 
-def run_beside(stage: Stage, pair: Pair, point: int) -> tuple[Any, Any, list[str]]:
+def run_beside(sandbox: Sandbox, pair: Pair, point: int) -> tuple[Any, Any, list[str]]:
     """Start the second call at a point of the first. Answers what both answered, and whose statements ran when."""
     order: list[str] = []
     waits = threading.Event()
@@ -161,13 +162,13 @@ def run_beside(stage: Stage, pair: Pair, point: int) -> tuple[Any, Any, list[str
         nonlocal answer
         order.append("first")
         if done == point:
-            answer = pool.submit(pair.second, stage.second, stage.box, stage.claims)
+            answer = pool.submit(pair.second, sandbox.second, sandbox.box, sandbox.claims)
             assert waits.wait(timeout=30)  # its BEGIN has been given to SQLite, which now lets it wait
 
-    stage.first.stepping.hook, stage.second.stepping.hook = start_the_second, note
-    stage.second.stepping.connection.set_trace_callback(lambda _text: waits.set())
+    sandbox.first.stepping.hook, sandbox.second.stepping.hook = start_the_second, note
+    sandbox.second.stepping.connection.set_trace_callback(lambda _text: waits.set())
     with ThreadPoolExecutor(max_workers=1) as pool:
-        first = pair.first(stage.first, stage.box, stage.claims)
+        first = pair.first(sandbox.first, sandbox.box, sandbox.claims)
         return first, answer.result(), order
 
 
@@ -183,19 +184,19 @@ def test_a_callers_transaction_that_has_read_too_early_is_told_and_can_be_repeat
 ) -> None:
     """SQLite's deadlock: the caller read before another wrote, so its transaction can no longer write at all."""
     with (
-        closing(Stage(tmp_path, kind, "shared.db")) as stage,
-        closing(sqlite3.connect(stage.file, isolation_level=None)) as caller,
+        closing(Sandbox(tmp_path, kind, "shared.db")) as sandbox,
+        closing(sqlite3.connect(sandbox.file, isolation_level=None)) as caller,
     ):
         caller.execute("BEGIN")
         caller.execute("SELECT count(*) FROM postroom_message").fetchall()
-        stage.second.put(stage.box, [Draft("shop", "theirs", "topic", "text")])
-        before = dump_file(stage.file)
+        sandbox.second.put(sandbox.box, [Draft("shop", "theirs", "topic", "text")])
+        before = dump_file(sandbox.file)
         with pytest.raises(sqlite3.OperationalError, match="locked"):
-            stage.first.put(stage.box, [Draft("shop", "ours", "topic", "text")], tx=caller)
+            sandbox.first.put(sandbox.box, [Draft("shop", "ours", "topic", "text")], tx=caller)
         assert caller.in_transaction
         caller.execute("ROLLBACK")
-        assert dump_file(stage.file) == before
+        assert dump_file(sandbox.file) == before
         caller.execute("BEGIN IMMEDIATE")
-        stage.first.put(stage.box, [Draft("shop", "ours", "topic", "text")], tx=caller)
+        sandbox.first.put(sandbox.box, [Draft("shop", "ours", "topic", "text")], tx=caller)
         caller.execute("COMMIT")
-        assert stage.second.counts(stage.box)[State.WAITING] == 2
+        assert sandbox.second.counts(sandbox.box)[State.WAITING] == 2

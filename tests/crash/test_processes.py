@@ -59,7 +59,7 @@ class Crowd:
         for number in range(PROCESSES):
             self.wait_for(number, "delivered")
         for number in first:
-            self.tell(number, "go")
+            self.emit(number, "go")
 
     def _start(self, number: int) -> subprocess.Popen[str]:
         log = str(self.folder / f"{number}.log")
@@ -81,7 +81,7 @@ class Crowd:
             assert said, f"worker {number} ended before it said {line!r}"
             times -= said == f"{line}\n"
 
-    def tell(self, number: int, order: str) -> None:
+    def emit(self, number: int, order: str) -> None:
         stdin = self.processes[number].stdin
         assert stdin is not None
         stdin.write(f"{order}\n")
@@ -145,13 +145,13 @@ def half_killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crowd]:
             crowd.wait_for(victim, "settled", times=5)
             crowd.kill(victim)
         for victim, order in ((2, "hold claimed"), (3, "hold open")):
-            crowd.tell(victim, order)
+            crowd.emit(victim, order)
             crowd.wait_for(victim, "holding")
             assert crowd.held_by(victim) > 0
             crowd.kill(victim)
         assert crowd.count("SELECT count(*) FROM postroom_queue WHERE state IN (1, 2)") > 0  # it was in the middle
         for number in (5, 6, 7):
-            crowd.tell(number, "go")
+            crowd.emit(number, "go")
         crowd.wait_for_the_rest()
         yield crowd
 

@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from postroom._kernel.states import BoxKind
-from postroom._stores.sql.engines.sqlite.engine import SqliteEngine
-from postroom._stores.sql.statements import Script
+from postroom._stores.sql.sqlite.engine import SqliteEngine
+from postroom._stores.sql.statements import Script, Step
 from postroom.spi import Box
 from postroom.testing import FrozenClock
 from tests.crash.scenarios import BY_NAME, SCENARIOS, Scenario
-from tests.crash.stepping import Crash, Hook, Step, SteppingStore, dump, dump_file, stop_after
+from tests.crash.stepping import Crash, Hook, SteppingStore, dump, dump_file, stop_after
 
 ROOT = Path(__file__).parents[2]
 KINDS = [

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from postroom import NewMessage, OwnerToken, State
-from postroom._connect.postgres import SERVER_SETTINGS
+from postroom._stores.sql.postgres.settings import SERVER_SETTINGS
 from postroom.sync import Postroom
 from tests.docs.pages import ROOT, files_in
 from tests.postgres import create_database

@@ -16,9 +16,11 @@ from tools.servers.redis import RedisServer, find_binary
 
 import postroom
 from postroom import FeatureMissing, Message, NewMessage, OwnerToken, ReceiptStatus, State
-from postroom._connect.redis import POOL_SIZE, SCHEMES
-from postroom._stores.redis.layout import NAMES, box_keys, boxes_key, channel, ids_key
-from postroom._stores.redis.wire import Replication
+from postroom._stores.redis.layout import KEYS as BOX_KEYS
+from postroom._stores.redis.layout import box_keys, boxes_key, channel, ids_key
+from postroom._stores.redis.replication import Replication
+from postroom._stores.redis.url import POOL_SIZE, SCHEMES
+from postroom._stores.wrapper import innermost
 from postroom.sync import Postroom
 from tests.docs.pages import ROOT, files_in
 from tests.docs.servers import empty_redis
@@ -65,7 +67,7 @@ def use(url: str) -> None:
         inbox.find()
         inbox.purge(State.SEEN, older_than=timedelta(0))
         inbox.counts()
-        room.store.store.boxes()
+        innermost(room.store).boxes()
     asyncio.run(_be_woken(url))
 
 
@@ -224,7 +226,7 @@ def test_the_reference_has_the_keys_of_the_layout() -> None:
     layout = files("postroom._stores.redis").joinpath("layout.md").read_text("utf-8")
     page = ROW.findall(KEYS)
     assert page == ROW.findall(layout)
-    assert tuple(name for name, _ in page) == (*NAMES, ids_key("<prefix>"), boxes_key("<prefix>"))
+    assert tuple(name for name, _ in page) == (*BOX_KEYS, ids_key("<prefix>"), boxes_key("<prefix>"))
 
 
 @pytest.mark.req("C-43")

@@ -39,7 +39,7 @@ def shop() -> psycopg.Connection:
 
 
 def clean_shop() -> str:
-    """A database without messages and without orders; answers its URL."""
+    """A database without messages and without orders; returns its URL."""
     shop().execute("DELETE FROM shop.orders")
     return clean_database()
 
@@ -66,7 +66,7 @@ def open_room(url: str, driver: str, **options: Any) -> Any:
 
 @dataclass
 class Caller:
-    """A handle that users pass as `tx`. Its functions are of its own colour: settle what they answer."""
+    """A handle that users pass as `tx`. Its functions are of its own mode: settle what they return."""
 
     tx: Any
     run: Callable[[str], Any]
@@ -74,7 +74,7 @@ class Caller:
     commit: Callable[[], Any]
     rollback: Callable[[], Any]
     nest: Callable[[], Any]
-    """Begins a transaction inside the transaction, by the library's own means; answers how to roll that one back."""
+    """Begins a nested transaction with the library's own means; returns a function that rolls it back."""
     close: Callable[[], Any]
 
     async def fail(self) -> None:
@@ -200,11 +200,12 @@ async def psycopg_sync_implicit(url: str) -> AsyncIterator[Caller]:
 
 
 def _sqlalchemy_caller(handle: Any) -> Caller:
-    """A connection or a session, of either colour. Its first statement may be ours: nothing is sent by `begin`."""
+    """A connection or a session, of either mode. Its first statement may be ours: nothing is sent by `begin`."""
 
     async def nest() -> Callable[[], Any]:
         nested = await settled(handle.begin_nested())
-        return nested.rollback
+        rollback: Callable[[], Any] = nested.rollback
+        return rollback
 
     return Caller(
         handle,
@@ -325,7 +326,7 @@ async def django_connection(url: str) -> AsyncIterator[Caller]:
             return cursor.execute(text)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")  # one test serves both colours, so a loop is running
+        patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")  # one test serves both modes, so a loop is running
         yield Caller(connection, run, begin, commit, rollback, nest, connection.close)
         while blocks:
             rollback()
@@ -398,7 +399,7 @@ async def sqlite_handles(*, sync: bool) -> AsyncIterator[list[Any]]:
 
 @asynccontextmanager
 async def autocommit_handles(url: str, driver: str) -> AsyncIterator[list[Any]]:
-    """A connection and a session of SQLAlchemy that are told to commit every statement."""
+    """A connection and a session of SQLAlchemy with the isolation level AUTOCOMMIT."""
     if driver == "psycopg-sync":
         engine = sync_engine(url, isolation_level="AUTOCOMMIT")
         with engine.connect() as connection, orm.Session(engine) as session:
@@ -416,7 +417,7 @@ def _psycopg2_connection() -> Any:
 
 @asynccontextmanager
 async def what_is_no_connection(url: str, driver: str) -> AsyncIterator[dict[Any, str]]:
-    """What users may pass by mistake, and what they are told."""
+    """What users may pass by mistake, and the error text."""
     common = {object(): "builtins.object", "BEGIN": "builtins.str", _psycopg2_connection(): "use psycopg 3"}
     if driver == "psycopg-sync":
         _set_up_django(url)

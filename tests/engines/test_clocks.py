@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from postroom._connect import open_store
-from postroom.spi import Ask, Box, Draft, Order, Settlement
+from postroom.spi import Box, ClaimRequest, Draft, Order, Settlement
 from postroom.testing import FrozenClock
 from postroom.testing.conformance.base import ALICE, names, seconds
 from tests.postgres import clean_database
@@ -33,13 +33,13 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, clock: FrozenClock) ->
         "redis": server,
     }
     options: Any = {"prefix": new_prefix()} if request.param == "redis" else {"deploy_schema": True}
-    store = open_store(urls[request.param](), colour="sync", clock=clock, **options)
+    store = open_store(urls[request.param](), mode="sync", clock=clock, **options)
     yield store
     store.close()
 
 
 def claim(store: Any) -> list[Any]:
-    found: list[Any] = store.claim(BOX, Ask(ALICE, seconds(60), 10))
+    found: list[Any] = store.claim(BOX, ClaimRequest(ALICE, seconds(60), 10))
     return found
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from postroom import Postroom, State
-from postroom._stores.coalesced import MOST_CONTENT
-from postroom.spi import Box, Draft, ReceiptStatus
+from postroom._stores.coalesced import MAX_CONTENT, CoalescedStore
+from postroom._stores.wrapper import find_wrapper
+from postroom.spi import Box, Draft, Receipt, ReceiptStatus
 
 BOX = Box("inbox", "inbox")
 BAD = Draft("s", "bad", "t", [])  # type: ignore[arg-type] # refused by the database only
@@ -27,14 +29,14 @@ class CountingRoom(Postroom):
     def __init__(self, url: str) -> None:
         super().__init__(url, deploy_schema=True)
         self._transactions = 0
-        coalescer = self.store.store._coalescers.get()
-        put = coalescer._put
+        coalescer = find_wrapper(self.store, CoalescedStore)._coalescers.get()
+        puts = coalescer._puts
 
-        async def counted(*args: object) -> object:
+        async def counted(box: Box, drafts: Sequence[Draft]) -> list[Receipt]:
             self._transactions += 1
-            return await put(*args)
+            return await puts.put(box, drafts)
 
-        coalescer._put = counted
+        coalescer._puts = replace(puts, put=counted)
 
 
 @pytest.fixture
@@ -53,7 +55,7 @@ async def test_concurrent_puts_share_transactions(room: CountingRoom) -> None:
     receipts = await asyncio.gather(
         *(room.inbox().enqueue("t", n, source="s", message_id=str(n % 50)) for n in range(100))
     )
-    assert room.count() <= 3
+    assert room.count() < 10  # a put that takes longer than PATIENCE is not waited for
     assert sum(receipt.is_new for receipt in receipts) == 50
     assert [receipt.message_id for receipt in receipts] == [str(n % 50) for n in range(100)]
     assert (await room.inbox().counts())[State.WAITING] == 50
@@ -86,7 +88,7 @@ async def test_a_cancelled_caller_does_not_stop_the_others(room: CountingRoom) -
 
 async def test_large_contents_go_apart(room: CountingRoom) -> None:
     """A server has a limit for what it takes at once."""
-    drafts = [Draft("s", str(number), "t", "x" * (MOST_CONTENT // 3)) for number in range(7)]
+    drafts = [Draft("s", str(number), "t", "x" * (MAX_CONTENT // 3)) for number in range(7)]
     await asyncio.gather(*(room.store.put(BOX, [draft]) for draft in drafts))
     assert room.count() == 3  # never more than three together; the first goes alone or with them
 

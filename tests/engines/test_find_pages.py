@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from postroom import NewMessage, State
-from postroom._stores.sql import queue
+from postroom._stores.sql import finding
 from postroom.sync import Postroom
 from tests.postgres import clean_database
 
 
 @pytest.mark.parametrize("store", ["sqlite3", "psycopg"])
 def test_a_small_box_behind_a_large_one(store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue, "LOOKS", 4)
+    monkeypatch.setattr(finding, "NEARBY", 4)
     url = f"sqlite:///{tmp_path}/room.db" if store == "sqlite3" else clean_database()
     with Postroom(url, deploy_schema=True) as room:
         large, small = room.outbox("large"), room.outbox("small")

@@ -14,8 +14,8 @@ import pytest
 
 from postroom import SEPARATE, Message, Postroom, State, TransactionRefused
 from postroom import sync as postroom_sync
+from tests.boxes.test_tx_argument import CALLS, KEY
 from tests.engines.postgres_pools import THEIRS
-from tests.faces.test_tx_argument import CALLS, KEY
 from tests.postgres import clean_database, create_database, with_driver
 from tests.runtime.support import put, soon, state_of
 from tests.support import settled

@@ -33,8 +33,8 @@ import asyncio, os, sys
 from importlib import import_module
 
 MANY = {MANY}
-colour, url, options = sys.argv[1], sys.argv[2], eval(sys.argv[3])
-room = import_module("postroom.sync" if colour == "sync" else "postroom").Postroom(url, **options)
+mode, url, options = sys.argv[1], sys.argv[2], eval(sys.argv[3])
+room = import_module("postroom.sync" if mode == "sync" else "postroom").Postroom(url, **options)
 
 async def write_async(name):
     for first in range(0, MANY, 5):
@@ -49,22 +49,22 @@ def write_sync(name):
 runner = asyncio.Runner()
 
 def write(name, run=runner.run):
-    write_sync(name) if colour == "sync" else run(write_async(name))
+    write_sync(name) if mode == "sync" else run(write_async(name))
 
 write("before")
-told, tell = os.pipe()
+reading, writing = os.pipe()
 if (child := os.fork()) == 0:
-    os.write(tell, b"x")
+    os.write(writing, b"x")
     write("child", asyncio.run)
-    if colour == "async":
+    if mode == "async":
         os._exit(0)  # its copy of the parent's event loop has tasks, of which Python would complain at the end
     sys.exit(0)  # what it has from its parent is collected, too
-os.read(told, 1)
+os.read(reading, 1)
 write("parent")
 assert os.waitpid(child, 0)[1] == 0, "the child failed"
 write("after")
 closing = room.close()
-if colour == "async":
+if mode == "async":
     runner.run(closing)
     runner.close()
 """
@@ -81,13 +81,13 @@ async def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]
     )
 
 
-@pytest.mark.parametrize("colour", ["sync", "async"])
+@pytest.mark.parametrize("mode", ["sync", "async"])
 @pytest.mark.parametrize("name", STORES)
-async def test_both_processes_go_on(name: str, colour: str, tmp_path: Path) -> None:
-    if (name, colour) == ("asyncpg", "sync"):
+async def test_both_processes_go_on(name: str, mode: str, tmp_path: Path) -> None:
+    if (name, mode) == ("asyncpg", "sync"):
         pytest.skip("asyncpg is for async code")
     url, options = STORES[name](tmp_path)
-    done = await run(PROGRAM, colour, url, repr(options))
+    done = await run(PROGRAM, mode, url, repr(options))
     lines = [line for line in done.stderr.splitlines() if "may lose messages" not in line]
     assert (lines, done.returncode) == ([], 0)
     plain = url.replace("+asyncpg", "").replace("+psycopg", "")

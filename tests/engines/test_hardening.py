@@ -21,35 +21,35 @@ OWNER = OwnerToken.new()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="only where processes can fork")
-@pytest.mark.parametrize("colour", ["sync", "async"])
-def test_nothing_is_lost_across_a_fork(colour: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_nothing_is_lost_across_a_fork(mode: str, tmp_path: Path) -> None:
     """SQLite's locks do not cross a fork: a connection from before it would write into a log that is deleted."""
     url = f"sqlite:///{tmp_path}/room.db"
-    room: Any = (postroom_sync if colour == "sync" else postroom).Postroom(url, deploy_schema=True)
+    room: Any = (postroom_sync if mode == "sync" else postroom).Postroom(url, deploy_schema=True)
 
     def enqueue(payload: str) -> None:
         result = room.outbox().enqueue("t", payload)
-        if colour == "async":
+        if mode == "async":
             asyncio.run(result)
 
     enqueue("before")
-    told, tell = os.pipe()
+    reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         try:
             enqueue("child")
-            os.read(told, 1)
+            os.read(reading, 1)
             for number in range(5):
                 enqueue(f"child {number}")
         finally:
             os._exit(0)
     closed = room.close()
-    if colour == "async":
+    if mode == "async":
         asyncio.run(closed)
-    os.write(tell, b"x")
+    os.write(writing, b"x")
     os.waitpid(child, 0)
-    os.close(told)
-    os.close(tell)
+    os.close(reading)
+    os.close(writing)
     with postroom_sync.Postroom(url) as fresh:
         assert fresh.outbox().counts()[State.WAITING] == 7
 
@@ -120,7 +120,7 @@ async def test_a_write_without_tx_inside_a_transaction_is_refused_at_once(tmp_pa
 async def test_transactional_handlers_take_turns_and_waiting_is_not_failing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from postroom._stores.sql.drivers import sqlite
+    from postroom._stores.sql.sqlite import connection as sqlite
 
     monkeypatch.setattr(sqlite, "BUSY_SECONDS", 0.05)
     async with postroom.Postroom(f"sqlite:///{tmp_path}/room.db", deploy_schema=True) as room:

@@ -12,7 +12,7 @@ import pytest
 
 from postroom._connect import open_store
 from postroom._stores.memory import SyncMemoryStore
-from postroom.spi import Ask, Box, Delivery, Draft, Order, Settlement, State
+from postroom.spi import Box, ClaimRequest, Delivery, Draft, Order, Settlement, State
 from postroom.testing import FrozenClock
 from tests.postgres import clean_database
 
@@ -32,7 +32,7 @@ def store(request: pytest.FixtureRequest, clock: FrozenClock, tmp_path: Path) ->
         yield SyncMemoryStore(clock=clock)
         return
     url = f"sqlite:///{tmp_path}/shop.db" if request.param == "sqlite" else clean_database()
-    made = open_store(url, colour="sync", clock=clock, deploy_schema=True)
+    made = open_store(url, mode="sync", clock=clock, deploy_schema=True)
     yield made
     made.close()
 
@@ -43,7 +43,7 @@ def put(store: Any, *names: str) -> None:
 
 
 def claim(store: Any, box: Box, owner: UUID, limit: int = 10) -> list[Any]:
-    claimed: list[Any] = store.claim(box, Ask(owner, LEASE, limit))
+    claimed: list[Any] = store.claim(box, ClaimRequest(owner, LEASE, limit))
     return claimed
 
 
@@ -57,8 +57,8 @@ def test_what_slept_in_a_line_is_handled_without_one(store: Any) -> None:
     while claimed:
         done += names(claimed)
         successes = [Settlement.done(message.claim) for message in claimed]
-        if hasattr(store, "turn"):
-            _, claimed = store.turn(PLAIN, successes, Ask(ALICE, LEASE, 1))
+        if hasattr(store, "exchange"):
+            _, claimed = store.exchange(PLAIN, successes, ClaimRequest(ALICE, LEASE, 1))
         else:
             store.settle(PLAIN, successes)
             claimed = claim(store, PLAIN, ALICE, 1)

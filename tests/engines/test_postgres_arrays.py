@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from postroom._stores.sql.engines.postgres.arrays import NULL, array_text, text_array
+from postroom._stores.sql.postgres.arrays import NULL, array_text, text_array
 from tests.postgres import server
 
 TEXTS = {

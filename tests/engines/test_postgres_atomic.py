@@ -17,7 +17,7 @@ BROKEN = "not\x00text"
 @pytest.mark.parametrize("options", [{}, {"correlation_id": "c"}], ids=["plain", "with options"])
 def test_a_put_that_fails_leaves_nothing_though_a_key_is_in_it_twice(options: dict[str, str]) -> None:
     """A key that comes again begins another statement: what was written before must not stand by itself."""
-    store = open_store(clean_database(), colour="sync")
+    store = open_store(clean_database(), mode="sync")
     try:
         with pytest.raises(psycopg.Error):
             store.put(BOX, [Draft("s", message_id, **options) for message_id in ("1", "1", BROKEN)])  # type: ignore[arg-type]

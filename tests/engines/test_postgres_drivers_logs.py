@@ -16,7 +16,8 @@ from tools.servers.proxy import Proxy
 
 from postroom import Postroom, StorageRetry
 from postroom import sync as postroom_sync
-from postroom._stores.sql.drivers.psycopg import POOL_NAME
+from postroom._stores.sql.postgres.pools import POOL_NAME
+from postroom._stores.wrapper import innermost
 from postroom.spi import Waker
 from tests.postgres import clean_database, with_driver
 from tests.support import settled
@@ -40,13 +41,13 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-@pytest.mark.parametrize("colour", ["async", "sync"])
+@pytest.mark.parametrize("mode", ["async", "sync"])
 async def test_lost_connections_of_ours_are_no_warning(
-    proxy: Proxy, colour: str, caplog: pytest.LogCaptureFixture
+    proxy: Proxy, mode: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     url = through(proxy)
-    room: Any = Postroom(with_driver(url, "psycopg")) if colour == "async" else postroom_sync.Postroom(url)
+    room: Any = Postroom(with_driver(url, "psycopg")) if mode == "async" else postroom_sync.Postroom(url)
     box = room.outbox()
     for _ in range(2):  # the first connection is none of the pool's
         await settled(box.enqueue("t", 1))
@@ -92,7 +93,7 @@ async def test_a_listener_that_was_cut_off_says_so_and_comes_back(driver: str) -
     name = f"listener-{secrets.token_hex(4)}"
     url = with_driver(clean_database(), driver)
     room = Postroom(f"{url}{'&' if '?' in url else '?'}application_name={name}")
-    waker: Waker = room.store.store
+    waker: Waker = innermost(room.store)
     assert await waker.wait() == frozenset()
     with psycopg.connect(clean_database(), autocommit=True) as other:
         ended = other.execute(

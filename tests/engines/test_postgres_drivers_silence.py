@@ -1,4 +1,4 @@
-"""A server, or a network, that takes what is sent and says nothing: it is given up, by every driver in the same way."""
+"""A server that does not respond, or a network that drops packets, counts as lost in every driver."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import psycopg_pool
 import pytest
 from tools.servers.proxy import Proxy
 
-from postroom._kernel.program import Program
-from postroom._stores.sql.drivers.asyncpg import AsyncpgPool
-from postroom._stores.sql.drivers.pools import PoolSettings
-from postroom._stores.sql.drivers.postgres import PostgresDriver, SyncPostgresDriver, is_broken
-from postroom._stores.sql.drivers.psycopg import PsycopgPool, SyncPsycopgPool
-from postroom._stores.sql.engines.postgres.engine import PostgresEngine
-from postroom._stores.sql.statements import Script
+from postroom._stores.sql.postgres.asyncpg import AsyncpgPool
+from postroom._stores.sql.postgres.driver import PostgresDriver, SyncPostgresDriver
+from postroom._stores.sql.postgres.engine import PostgresEngine
+from postroom._stores.sql.postgres.errors import ERRORS
+from postroom._stores.sql.postgres.psycopg import PsycopgPool, SyncPsycopgPool
+from postroom._stores.sql.postgres.settings import PoolSettings
+from postroom._stores.sql.statements import Script, SqlProgram
 from postroom._stores.sql.store import SqlStore, SyncSqlStore
 from postroom.spi import Box, Draft, State
 from tests.postgres import clean_database
@@ -27,10 +27,10 @@ from tests.support import settled
 
 BOX = Box("inbox", "silent")
 LIMIT = 0.5
-"""Seconds: less patient than usual."""
+"""Seconds: a shorter limit than usual."""
 SIZE = 3
 LONG = 30.0
-"""Whoever takes so long has not given up."""
+"""Seconds after which a call counts as not given up."""
 POOLS: dict[str, Any] = {"asyncpg": AsyncpgPool, "psycopg": PsycopgPool, "psycopg, sync": SyncPsycopgPool}
 
 
@@ -50,14 +50,14 @@ def name(request: pytest.FixtureRequest) -> str:
 def pool(name: str, proxy: Proxy) -> Any:
     place = urlsplit(clean_database())
     url = place._replace(netloc=f"{place.username}@{proxy.host}:{proxy.port}").geturl()
-    return POOLS[name](PoolSettings(url, size=SIZE, answer_seconds=LIMIT, connect_seconds=5, wait_seconds=LIMIT))
+    return POOLS[name](PoolSettings(url, size=SIZE, response_timeout=LIMIT, connect_timeout=5, checkout_timeout=LIMIT))
 
 
 @pytest.fixture
 async def store(name: str, pool: Any, proxy: Proxy) -> AsyncIterator[Any]:
     is_async = "sync" not in name.split(", ")
     driver: Any = (PostgresDriver if is_async else SyncPostgresDriver)(
-        pool, PostgresEngine(notifies=False), name="silent", wires=()
+        pool, PostgresEngine(notifies=False), name="silent", adapters=()
     )
     made: Any = (SqlStore if is_async else SyncSqlStore)(driver)
     yield made
@@ -94,7 +94,7 @@ async def test_a_verb_gives_up_and_the_next_one_works(store: Any, proxy: Proxy) 
     proxy.freeze()
     error = await given_up(store.put, BOX, [draft("3")])
     assert store.is_transient(error)
-    assert is_broken(error)
+    assert ERRORS.is_connection_lost(error)
     proxy.thaw()
     await put(store, "3")
     assert (await settled(store.counts(BOX)))[State.WAITING] == 3
@@ -102,41 +102,41 @@ async def test_a_verb_gives_up_and_the_next_one_works(store: Any, proxy: Proxy) 
 
 async def test_a_lost_connection_is_not_used_again(store: Any, pool: Any, proxy: Proxy) -> None:
     await put(store, "1")
-    lease = await elsewhere(pool.acquire)
+    checkout = await elsewhere(pool.acquire)
     proxy.freeze()
-    error = await given_up(pool.wire.fetch, lease.connection, "SELECT 1", [])
-    await asyncio.wait_for(elsewhere(lambda: pool.release(lease, broken=is_broken(error))), LONG)
+    error = await given_up(pool.adapter.fetch, checkout.connection, "SELECT 1", [])
+    await asyncio.wait_for(elsewhere(lambda: pool.release(checkout, broken=ERRORS.is_connection_lost(error))), LONG)
     proxy.thaw()
     again = await elsewhere(pool.acquire)
-    assert again.connection is not lease.connection
-    assert [tuple(row) for row in await elsewhere(pool.wire.fetch, again.connection, "SELECT 1", [])] == [(1,)]
+    assert again.connection is not checkout.connection
+    assert [tuple(row) for row in await elsewhere(pool.adapter.fetch, again.connection, "SELECT 1", [])] == [(1,)]
     await elsewhere(pool.release, again)
 
 
 async def test_a_server_that_works_for_long_is_given_up_too(store: Any, pool: Any) -> None:
     """It looks the same from here; and the lock that it may wait for is no use to anybody."""
     await put(store, "1")
-    lease = await elsewhere(pool.acquire)
-    assert store.is_transient(await given_up(pool.wire.fetch, lease.connection, "SELECT pg_sleep(60)", []))
-    await elsewhere(lambda: pool.release(lease, broken=True))
+    checkout = await elsewhere(pool.acquire)
+    assert store.is_transient(await given_up(pool.adapter.fetch, checkout.connection, "SELECT pg_sleep(60)", []))
+    await elsewhere(lambda: pool.release(checkout, broken=True))
 
 
 async def test_a_migration_may_take_longer(store: Any, pool: Any) -> None:
-    def migrate() -> Program[None]:
+    def migrate() -> SqlProgram[None]:
         yield Script(f"SELECT pg_sleep({2 * LIMIT})")
 
     await elsewhere(store._driver.transact, migrate)
     # The limit holds again.
-    lease = await elsewhere(pool.acquire)
-    await given_up(pool.wire.fetch, lease.connection, "SELECT pg_sleep(60)", [])
-    await elsewhere(lambda: pool.release(lease, broken=True))
+    checkout = await elsewhere(pool.acquire)
+    await given_up(pool.adapter.fetch, checkout.connection, "SELECT pg_sleep(60)", [])
+    await elsewhere(lambda: pool.release(checkout, broken=True))
 
 
 @pytest.mark.parametrize("name", ["asyncpg", "psycopg"])
 async def test_a_call_that_is_cancelled_meanwhile_ends_so(store: Any, proxy: Proxy, name: str) -> None:
     await put(store, "1")
     proxy.freeze()
-    putting = asyncio.create_task(store._put(BOX, [draft("2")]))
+    putting = asyncio.create_task(store.put(BOX, [draft("2")]))
     await asyncio.wait([putting], timeout=LIMIT / 5)
     putting.cancel()
     _, waits = await asyncio.wait([putting], timeout=LONG)
@@ -153,14 +153,14 @@ async def test_the_end_does_not_wait_for_a_server_that_says_nothing(store: Any, 
 
 def test_handlers_get_a_connection_of_psycopg() -> None:
     pool: Any = SyncPsycopgPool(PoolSettings(clean_database()))
-    lease = pool.acquire()
-    assert isinstance(lease.handle, psycopg.Connection)
-    assert type(lease.handle).__module__ == psycopg.Connection.__module__
+    checkout = pool.acquire()
+    assert isinstance(checkout.handle, psycopg.Connection)
+    assert type(checkout.handle).__module__ == psycopg.Connection.__module__
     done = threading.Event()
-    lease.handle.add_notice_handler(lambda _notice: done.set())  # as any other
-    lease.handle.execute("DO $$ BEGIN RAISE NOTICE 'heard'; END $$")
+    checkout.handle.add_notice_handler(lambda _notice: done.set())  # as any other
+    checkout.handle.execute("DO $$ BEGIN RAISE NOTICE 'heard'; END $$")
     assert done.is_set()
-    pool.release(lease)
+    pool.release(checkout)
     pool.close()
 
 
@@ -173,8 +173,8 @@ async def test_a_server_that_is_slow_to_connect_is_not_a_pool_in_use(pool: Any, 
         await asyncio.wait([acquiring], timeout=0.01)
         assert not acquiring.done()
     proxy.thaw()
-    lease = await asyncio.wait_for(acquiring, LONG)
-    await elsewhere(pool.release, lease)
+    checkout = await asyncio.wait_for(acquiring, LONG)
+    await elsewhere(pool.release, checkout)
     # But where all are in use, it says so.
     leases = [await elsewhere(pool.acquire) for _ in range(SIZE)]
     assert isinstance(await given_up(pool.acquire), psycopg_pool.PoolTimeout)

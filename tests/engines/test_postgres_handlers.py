@@ -633,6 +633,30 @@ async def test_a_session_that_is_committed_by_its_handler_commits_nothing(room: 
 
 
 @every_engine
+@pytest.mark.parametrize("flushes", [True, False])
+async def test_a_session_that_its_handler_closes_loses_no_change(room: Postroom, *, flushes: bool) -> None:
+    """`close` drops what was not flushed: the attempt fails, and nothing of it commits."""
+    inbox, outbox = room.inbox(max_attempts=1), room.outbox()
+
+    @inbox.handler("t", transactional=True)
+    async def handle(message: Message[str], tx: AsyncSession) -> None:
+        async with tx:
+            await outbox.enqueue("mail", "x", tx=tx)
+            tx.add(Order(name="a"))
+            if flushes:
+                await tx.flush()
+
+    await put(inbox, 1)
+    await soon(room.drain())
+    message = await inbox.get("1")
+    if flushes:
+        assert (orders(), message.state, len(await outbox.find())) == (["a"], State.DONE, 1)
+    else:
+        assert (orders(), message.state, await outbox.find()) == ([], State.DEAD, [])
+        assert "closed its session" in (message.last_error or "")
+
+
+@every_engine
 async def test_an_annotation_that_leaves_open_what_to_pass_is_refused(room: Postroom) -> None:
     """Otherwise the handler gets a connection, and commits on it what a session would not."""
 

@@ -1,7 +1,7 @@
-"""What runs all the time must find its rows by index.
+"""Statements find their rows by index.
 
-A plan is made once, without a look at the parameters, and kept: it may have been made while the tables were empty. So
-it must be right when it was made then, and on a million rows with fresh statistics and without any.
+A plan is made once, without regard to parameters, and kept. So it must be right if it was made while the tables were
+empty, and on a million rows with fresh statistics and without any.
 """
 
 from __future__ import annotations
@@ -14,60 +14,57 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from postroom._connect.postgres import SERVER_SETTINGS
-from postroom._stores.sql.engines.postgres.engine import PostgresEngine
+from postroom._stores.sql.postgres.engine import PostgresEngine
+from postroom._stores.sql.postgres.settings import SERVER_SETTINGS
 from postroom.sync import Postroom
 from tests.postgres import create_database
 
 ROWS, FEW = 1_000_000, 20_000
 
-# The statement, and the indexes by which it must find its rows.
+# Statements, and the indexes by which they must find their rows.
 HOT = {
-    "turn": ["postroom_queue_ready", "postroom_queue_pkey", "postroom_message_pkey"],
-    "hints": ["postroom_queue_ready"],
-    "lines": ["postroom_queue_line", "postroom_queue_held"],
-    "take": ["postroom_queue_pkey", "postroom_queue_held", "postroom_message_pkey"],
-    "sleep": ["postroom_queue_pkey"],
+    "exchange": ["postroom_queue_ready", "postroom_queue_pkey", "postroom_message_pkey"],
+    "find_candidates": ["postroom_queue_ready"],
+    "read_lines": ["postroom_queue_line", "postroom_queue_held"],
+    "claim_fronts": ["postroom_queue_pkey", "postroom_queue_held", "postroom_message_pkey"],
+    "sleep_behind_first": ["postroom_queue_pkey"],
     "promote": ["postroom_queue_line", "postroom_queue_pkey"],
     "end_batch": ["postroom_queue_held"],
     "complete": ["postroom_queue_pkey"],
-    "hold": ["postroom_queue_pkey"],
+    "find_valid_claims": ["postroom_queue_pkey"],
     "renew": ["postroom_queue_pkey"],
-    "renew_locked": ["postroom_queue_pkey"],
-    "late": ["postroom_queue_ready", "postroom_queue_pkey"],
-    "late_in_lines": ["postroom_queue_held", "postroom_queue_pkey"],
-    "expired": ["postroom_queue_expires"],
-    "known": ["postroom_message_key", "postroom_queue_pkey"],
-    "rivals": ["postroom_queue_collapse"],
-    "offer": ["postroom_queue_pkey"],
-    "find": ["postroom_message_pkey", "postroom_queue_pkey", "postroom_ledger_pkey"],
+    "renew_and_wait": ["postroom_queue_pkey"],
+    "find_expired_leases": ["postroom_queue_ready", "postroom_queue_pkey"],
+    "find_expired_leases_in_groups": ["postroom_queue_held", "postroom_queue_pkey"],
+    "find_expired": ["postroom_queue_expires"],
+    "lock_key": ["postroom_message_key", "postroom_queue_pkey"],
+    "find_superseded": ["postroom_queue_collapse"],
+    "reschedule": ["postroom_queue_pkey"],
+    "find_nearby": ["postroom_message_pkey", "postroom_queue_pkey", "postroom_ledger_pkey"],
     "find_dead": ["postroom_queue_dead"],
     "purge_done": ["postroom_ledger_completed", "postroom_message_pkey"],
     "purge_dead": ["postroom_queue_dead"],
     "purge_seen": ["postroom_queue_seen"],
     "count_done": ["postroom_ledger_completed"],
-    "known_in_passing": ["postroom_message_key", "postroom_queue_pkey", "postroom_ledger_pkey"],
+    "lock_message_of_key": ["postroom_message_key", "postroom_queue_pkey", "postroom_ledger_pkey"],
     "lock_keys": ["postroom_message_key", "postroom_queue_pkey", "postroom_message_pkey"],
-    "lock_doomed": ["postroom_queue_pkey", "postroom_message_pkey"],
+    "lock_undeliverable": ["postroom_queue_pkey", "postroom_message_pkey"],
     "lock_collapse_keys": ["postroom_queue_collapse", "postroom_queue_pkey"],
-    "held_by_name": ["postroom_message_key", "postroom_queue_pkey"],
-    "wait": ["postroom_queue_pkey"],
-    "free": ["postroom_queue_pkey"],
-    "bury": ["postroom_queue_pkey"],
+    "find_claim_by_name": ["postroom_message_key", "postroom_queue_pkey"],
+    "give_back": ["postroom_queue_pkey"],
+    "end_leases": ["postroom_queue_pkey"],
+    "make_dead": ["postroom_queue_pkey"],
     "revive": ["postroom_queue_pkey"],
     "finish": ["postroom_queue_pkey"],
     "dequeue": ["postroom_queue_pkey"],
-    "forget": ["postroom_message_pkey"],
+    "delete_messages": ["postroom_message_pkey"],
     "set_error": ["postroom_queue_pkey"],
     "lock_dead": ["postroom_queue_pkey"],
     "find_waiting": ["postroom_queue_ready", "postroom_queue_line", "postroom_queue_pkey", "postroom_message_pkey"],
     "lock_waiting": ["postroom_queue_pkey"],
 }
 
-_ARRAYS = {"ids", "fences", "groups", "lines", "id", "ahead", "seen_ids", "source", "message_id"}
-
-
-# The columns without which a look into an index is a look at all of it.
+# The columns that the condition of an index scan must name: without them the scan reads the whole index.
 LEADING = {
     "postroom_message_key": ("box", "message_id"),
     "postroom_queue_line": ("box", "group_id"),
@@ -78,7 +75,7 @@ LEADING = {
     "postroom_queue_dead": ("box",),
     "postroom_queue_seen": ("box",),
     "postroom_ledger_completed": ("box",),
-    "postroom_nudge_box": (),  # there is almost nothing in it
+    "postroom_nudge_box": (),  # the table is almost empty
 }
 MAKING = """
 INSERT INTO postroom_message (id, box, source, message_id, topic, payload, format, first_seen, last_seen)
@@ -97,8 +94,8 @@ SELECT id, box, first_seen, 'handled', 0, 1 FROM postroom_message WHERE id > %(r
     scope="module", params=["empty", "nearly empty", "drained", "half drained", "without statistics", "analyzed"]
 )
 def connection(request: pytest.FixtureRequest) -> Iterator[psycopg.Connection[Any]]:
-    """Plans that were made on tables of this kind, and on which many messages stand now: half of them in a thousand
-    groups, a tenth done."""
+    """A connection with plans that were made on tables of this kind. The tables have many messages now: half of them in
+    a thousand groups, a tenth done."""
     url = create_database()
     with Postroom(url) as room:
         room.migrate()
@@ -139,17 +136,17 @@ def _make_small(connection: psycopg.Connection[Any], kind: str) -> None:
 
 @pytest.mark.req("IBX-122", "OBX-113", "IBX-125", "IBX-117", "RHI-022", "RHI-148")
 def test_finds_rows_by_index(connection: psycopg.Connection[Any]) -> None:
-    """One test for all: the table takes longer than they do."""
+    """One test for all statements: to fill the tables takes longer than to plan."""
     found = {name: _plan(connection, name) for name in HOT}
     missing = {name: plan for name, plan in found.items() if any(index not in plan for index in HOT[name])}
     assert not missing, "\n\n".join(f"{name}\n{plan}" for name, plan in missing.items())
     scans = {name: scans for name, plan in found.items() if (scans := list(_whole_scans(plan)))}
     assert not scans, "\n\n".join(f"{name} {scans}\n{found[name]}" for name, scans in scans.items())
-    assert "Sort" not in found["purge_done"], "it would lock all that is old, and then take a few"
+    assert "Sort" not in found["purge_done"], "a sort would read and lock all old rows before the limit applies"
 
 
 def _whole_scans(plan: str) -> Iterator[str]:
-    """What reads all of a table or an index; and joins that read all of both sides."""
+    """Yields scans that read a whole table or index, and joins that read both sides completely."""
     lines = plan.splitlines()
     for line, following in zip(lines, [*lines[1:], ""], strict=True):
         if re.search(r"Seq Scan on postroom_(?!schema)|Merge Join|Hash .*Join", line):
@@ -160,11 +157,10 @@ def _whole_scans(plan: str) -> Iterator[str]:
                 yield f"{line.strip()} {condition}"
 
 
-def test_a_claim_reads_only_what_it_takes_and_tells_no_index(connection: psycopg.Connection[Any]) -> None:
-    """Of all that wait, fifty are touched. Their new versions stand beside the old ones, except for the half of them
-    that stand in a line, which is then marked as held."""
+def test_a_claim_reads_only_the_rows_that_it_claims_by_hot_updates(connection: psycopg.Connection[Any]) -> None:
+    """Half of the fifty rows are in a line: to claim them writes the held index. The others are HOT updates."""
     connection.execute("BEGIN")
-    plan = _plan(connection, "turn", analyze=True)
+    plan = _plan(connection, "exchange", analyze=True)
     updates = "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_xact_user_tables WHERE relname = 'postroom_queue'"
     written = connection.execute(updates).fetchone()
     connection.execute("ROLLBACK")
@@ -175,7 +171,7 @@ def test_a_claim_reads_only_what_it_takes_and_tells_no_index(connection: psycopg
 
 
 def test_a_page_reads_only_what_it_shows(connection: psycopg.Connection[Any]) -> None:
-    plan = _plan(connection, "find", analyze=True)
+    plan = _plan(connection, "find_nearby", analyze=True)
     rows = [int(count) for count in re.findall(r"Scan using postroom_\w+ on postroom_\w+.*?rows=(\d+)", plan)]
     assert rows
     assert max(rows) <= 50, plan
@@ -187,7 +183,7 @@ def test_what_is_not_due_yet_costs_a_claim_nothing(connection: psycopg.Connectio
         "INSERT INTO postroom_queue (id, box, state, available_at) "
         "SELECT i, 'inbox:later', 1, now() + interval '1 day' FROM generate_series(-20000, -1) i"
     )
-    for name in ("turn", "hints", "late"):
+    for name in ("exchange", "find_candidates", "find_expired_leases"):
         before = _pages(connection)
         _explain(connection, name, "ANALYZE", box="inbox:later")
         assert _pages(connection) - before < 50, name
@@ -195,7 +191,7 @@ def test_what_is_not_due_yet_costs_a_claim_nothing(connection: psycopg.Connectio
 
 
 def _pages(connection: psycopg.Connection[Any]) -> int:
-    """How many pages of the queue and its indexes were looked at in this transaction."""
+    """Returns how many pages of the queue and its ready index this transaction has read."""
     found = connection.execute(
         "SELECT sum(pg_stat_get_xact_blocks_fetched(c.oid)) FROM pg_class c "
         "WHERE c.relname IN ('postroom_queue', 'postroom_queue_ready')"
@@ -215,7 +211,7 @@ def _plan(connection: psycopg.Connection[Any], name: str, *, analyze: bool = Fal
 
 
 def _prepare(connection: psycopg.Connection[Any], name: str) -> None:
-    """And plan, once and for all."""
+    """Prepares a statement and makes the plan that is kept."""
     text = PostgresEngine().statements[name]
     connection.execute(f"PREPARE {name} AS {text.numbered}".encode())
     _explain(connection, name, "COSTS OFF")
@@ -233,14 +229,14 @@ def _explain(connection: psycopg.Connection[Any], name: str, options: str, **giv
 
 
 def _value(statement: str, parameter: str, text: str) -> Any:
-    """A value of the right type: the text itself says which where it is not plain."""
+    """Returns a value of the right type, by the cast in the text if there is one."""
     cast = re.search(rf":{parameter}::(\w+(?:\[\])?)", text)
     kind = cast[1] if cast else ""
     if kind in {"bigint[]", "integer[]"}:
         return [1, 2, 3]
     if kind == "text[]":
         return None if parameter == "topics" else ["g1", "g2", "g3"]
-    if kind == "text" and statement in {"find", "find_waiting"}:
+    if kind == "text" and statement in {"find_nearby", "find_waiting"}:
         return None
     known: dict[str, Any] = {
         "box": "inbox:inbox",
@@ -255,7 +251,7 @@ def _value(statement: str, parameter: str, text: str) -> Any:
         "before": 10,
         "id": 1,
         "after": 0,
-        "looks": 10_000,
+        "nearby": 10_000,
         **dict.fromkeys(("seen", "waiting", "claimed", "done", "dead"), 1),
         "sliding": 0,
         "blocking": 0,

@@ -18,6 +18,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from postroom import ArgumentTypeError, ArgumentValueError, Message, NewMessage, OwnerToken, Postroom, State
 from postroom import sync as postroom_sync
 from postroom._stores.sql.statements import Text
+from postroom._stores.wrapper import innermost
 from tests.engines.postgres_callers import clean_shop, idle_in_transaction
 from tests.engines.postgres_pools import SIZE, SYNC_POOLS, THEIRS
 from tests.postgres import shared_database, with_driver
@@ -101,7 +102,7 @@ def _is_implicit(name: str) -> bool:
 
 async def test_an_error_leaves_the_connection_as_it_came(name: str, pool: Any, room: Any) -> None:
     before = await autocommit_of_idle_connections(pool)
-    engine = room.store.store._driver.engine
+    engine = innermost(room.store)._driver.engine
     statements = engine.statements
     engine.statements = {**statements, "count_done": Text("SELECT 1 / 0")}  # not the first of the transaction
     with pytest.raises(Exception, match="division by zero"):

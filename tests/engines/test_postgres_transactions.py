@@ -14,6 +14,7 @@ from sqlalchemy import orm
 
 from postroom import NewMessage, OwnerToken, Postroom, ReceiptStatus, State, TransactionRefused, sync
 from postroom._stores.sql.statements import Text
+from postroom._stores.wrapper import innermost
 from tests.engines.postgres_callers import (
     INSERT,
     KINDS,
@@ -205,11 +206,11 @@ class TestInside:
     async def test_a_savepoint_saves_the_transaction_from_an_error_of_the_server(
         self, caller: Caller, room: Any
     ) -> None:
-        engine = room.store.store._driver.engine
+        engine = innermost(room.store)._driver.engine
         statements = engine.statements
 
         async def work() -> None:
-            engine.statements = {**statements, "arrive_plain": Text("SELECT 1 / 0")}
+            engine.statements = {**statements, "put_plain": Text("SELECT 1 / 0")}
             with pytest.raises(Exception, match="division by zero"):
                 await settled(room.outbox().enqueue("t", "x", tx=caller.tx))
             engine.statements = statements

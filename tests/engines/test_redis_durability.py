@@ -13,7 +13,7 @@ from tools.servers.base import ServerMissing, missing
 from tools.servers.redis import RedisServer
 
 from postroom.errors import FeatureMissing
-from postroom.spi import Ask, Box, Draft, Order, Purge, Settlement, State
+from postroom.spi import Box, ClaimRequest, Draft, Order, Purge, Settlement, State
 from postroom.testing.conformance.base import ALICE, seconds
 from tests import redis_invariants
 from tests.redis import open_at
@@ -113,9 +113,11 @@ def test_a_full_server_refuses_new_messages_and_takes_what_was_done(start: Start
         with pytest.raises(exceptions.ResponseError, match="maxmemory") as refused:
             store.put(box, [Draft("s", "new")])
         assert not store.is_transient(refused.value)
-        first, second, *rest = store.claim(box, Ask(ALICE, seconds(30), 100))
+        first, second, *rest = store.claim(box, ClaimRequest(ALICE, seconds(30), 100))
         outcomes = [Settlement.dead(first.claim, error="e"), Settlement.retry(second.claim, delay=seconds(5))]
-        kept, _ = store.turn(box, [*outcomes, *(Settlement.done(m.claim) for m in rest)], Ask(ALICE, seconds(1), 1))
+        kept, _ = store.exchange(
+            box, [*outcomes, *(Settlement.done(m.claim) for m in rest)], ClaimRequest(ALICE, seconds(1), 1)
+        )
         assert kept[0]
         with redis.Redis.from_url(server.url()) as client:
             counted = store.counts(box)

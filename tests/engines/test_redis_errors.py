@@ -12,7 +12,7 @@ from tools.servers.proxy import Proxy
 from tools.servers.redis import RedisServer
 
 from postroom.errors import NotReplicated, RoomClosed
-from postroom.spi import Ask, Box, Draft, Held, ReceiptStatus, Settlement, State
+from postroom.spi import Box, ClaimRequest, Draft, NamedTarget, ReceiptStatus, Settlement, State
 from postroom.testing.conformance.base import ALICE, seconds
 from tests.redis import new_prefix, open_at
 from tests.support import settled
@@ -41,13 +41,13 @@ def scripts_run(server: RedisServer) -> int:
 
 
 @pytest.mark.req("RHI-050")
-@pytest.mark.parametrize("colour", ["async", "sync"])
+@pytest.mark.parametrize("mode", ["async", "sync"])
 async def test_a_script_whose_answer_was_lost_is_not_sent_again_by_the_client(
-    private: RedisServer, proxy: Proxy, colour: Any
+    private: RedisServer, proxy: Proxy, mode: Any
 ) -> None:
-    store = open_at(f"redis://{proxy.host}:{proxy.port}/0", colour, prefix=new_prefix(of_shared_server=False))
+    store = open_at(f"redis://{proxy.host}:{proxy.port}/0", mode, prefix=new_prefix(of_shared_server=False))
     await settled(store.put(BOX, [Draft("s", "first")]))
-    await settled(store.settle(BOX, [Settlement.done(Held(ALICE, "unknown"))]))  # the server knows the scripts
+    await settled(store.settle(BOX, [Settlement.done(NamedTarget(ALICE, "unknown"))]))  # the server knows the scripts
     before = scripts_run(private)
     cut = proxy.cut_after(lambda data: b"EVALSHA" in data)
     with pytest.raises(exceptions.ConnectionError) as lost:
@@ -58,7 +58,7 @@ async def test_a_script_whose_answer_was_lost_is_not_sent_again_by_the_client(
     # Whoever sends it again, as a room does, finds what the lost call has done.
     [again] = await settled(store.put(BOX, [Draft("s", "second")]))
     assert again.status is ReceiptStatus.DUPLICATE
-    messages = await settled(store.claim(BOX, Ask(ALICE, seconds(30), 10)))
+    messages = await settled(store.claim(BOX, ClaimRequest(ALICE, seconds(30), 10)))
     cut = proxy.cut_after(lambda data: b"EVALSHA" in data)
     done = [Settlement.done(message.claim) for message in messages]
     with pytest.raises(exceptions.ConnectionError):
@@ -69,9 +69,9 @@ async def test_a_script_whose_answer_was_lost_is_not_sent_again_by_the_client(
     await settled(store.close())
 
 
-@pytest.mark.parametrize("colour", ["async", "sync"])
-async def test_a_closed_store_says_so(private: RedisServer, colour: Any) -> None:
-    store = open_at(private.url(), colour, prefix=new_prefix(of_shared_server=False))
+@pytest.mark.parametrize("mode", ["async", "sync"])
+async def test_a_closed_store_says_so(private: RedisServer, mode: Any) -> None:
+    store = open_at(private.url(), mode, prefix=new_prefix(of_shared_server=False))
     await settled(store.counts(BOX))
     await settled(store.close())
     with pytest.raises(RoomClosed):

@@ -13,7 +13,7 @@ from uuid import UUID, uuid4
 import pytest
 import redis
 
-from postroom.spi import Ask, Box, Draft, Filter, Keeping, Order, Purge, Settlement, State
+from postroom.spi import Box, ClaimRequest, Draft, Filter, Order, Purge, Retention, Settlement, State
 from postroom.testing import FrozenClock
 from tests.redis import keys_of, new_prefix, open_at, server
 from tests.redis_invariants import Snapshot, complaints
@@ -46,9 +46,9 @@ def test_a_purged_box_leaves_nothing_but_its_sequence(prefix: str, box: Box) -> 
     store.put(box, puts)
     store.record(box, [Draft("s", "seen")])
     owner = uuid4()
-    claimed = store.claim(box, Ask(owner, seconds(60), 5))
+    claimed = store.claim(box, ClaimRequest(owner, seconds(60), 5))
     store.settle(box, [Settlement.dead(message.claim, error="e") for message in claimed])
-    while claimed := store.claim(box, Ask(owner, seconds(60), 7)):
+    while claimed := store.claim(box, ClaimRequest(owner, seconds(60), 7)):
         store.settle(box, [Settlement.done(message.claim) for message in claimed])
     with redis.Redis.from_url(server()) as client:
         counts = store.counts(box)
@@ -66,7 +66,7 @@ def test_no_key_has_a_ttl_and_what_expires_is_dead(prefix: str) -> None:
     clock = FrozenClock()
     store = open_at(server(), "sync", prefix=prefix, clock=clock)
     store.put(PLAIN, [*drafts(3, lifetime=seconds(10)), Draft("s", "stays")])
-    store.claim(PLAIN, Ask(uuid4(), FOREVER, 1))
+    store.claim(PLAIN, ClaimRequest(uuid4(), FOREVER, 1))
     with redis.Redis.from_url(server()) as client:
         assert {client.ttl(key) for key in keys_of(prefix)} == {-1}
     clock.advance(5_000_000)
@@ -86,11 +86,11 @@ def test_no_key_has_a_ttl_and_what_expires_is_dead(prefix: str) -> None:
 
 def test_done_messages_go_when_their_retention_has_passed_even_without_a_janitor(prefix: str) -> None:
     clock = FrozenClock()
-    box = Box("inbox", "short", keeping=Keeping(retention=seconds(100), retention_from="completed_at"))
+    box = Box("inbox", "short", retention=Retention(done_age=seconds(100), age_from="completed_at"))
     store = open_at(server(), "sync", prefix=prefix, clock=clock)
     store.put(box, drafts(5))
     owner = uuid4()
-    done = [Settlement.done(message.claim) for message in store.claim(box, Ask(owner, seconds(9), 5))]
+    done = [Settlement.done(message.claim) for message in store.claim(box, ClaimRequest(owner, seconds(9), 5))]
     store.settle(box, done)
     clock.advance(99)
     store.put(box, [Draft("s", "young")])
@@ -104,10 +104,10 @@ def test_done_messages_go_when_their_retention_has_passed_even_without_a_janitor
 
 def test_retention_does_not_shorten_the_memory_that_deduplicates(prefix: str) -> None:
     clock = FrozenClock()
-    box = Box("inbox", "long", keeping=Keeping(retention=seconds(10), dedup_window=seconds(1000)))
+    box = Box("inbox", "long", retention=Retention(done_age=seconds(10), dedup_window=seconds(1000)))
     store = open_at(server(), "sync", prefix=prefix, clock=clock)
     store.put(box, drafts(1))
-    [message] = store.claim(box, Ask(uuid4(), seconds(9), 5))
+    [message] = store.claim(box, ClaimRequest(uuid4(), seconds(9), 5))
     store.settle(box, [Settlement.done(message.claim)])
     clock.advance(999)
     store.put(box, [Draft("s", "later")])
@@ -131,7 +131,7 @@ def test_claims_that_race_never_overlap(prefix: str, box: Box) -> None:
         begin.wait(30)
         settlements: list[Settlement] = []
         while True:
-            kept, messages = store.turn(box, settlements, Ask(owner, seconds(300), 17))
+            kept, messages = store.exchange(box, settlements, ClaimRequest(owner, seconds(300), 17))
             assert all(kept)
             if not messages and not settlements and store.counts(box)[State.WAITING] == 0:
                 store.close()
@@ -193,7 +193,7 @@ async def test_topics_that_nobody_wants_do_not_hide_those_that_are_wanted(prefix
     for start in range(0, len(many), 3000):
         await store.put(PLAIN, many[start : start + 3000])
     await store.put(PLAIN, [Draft("s", "wanted", "wanted")])
-    [message] = await store.claim(PLAIN, Ask(uuid4(), seconds(60), 5, frozenset({"wanted"})))
+    [message] = await store.claim(PLAIN, ClaimRequest(uuid4(), seconds(60), 5, frozenset({"wanted"})))
     assert message.message_id == "wanted"
     await store.close()
 

@@ -13,13 +13,13 @@ from tools.servers.redis_cluster import RedisCluster
 from tools.servers.redis_sentinel import RedisSentinel
 
 from postroom.errors import NotReplicated
-from postroom.spi import Ask, Box, Draft, ReceiptStatus, Settlement, State, StoredMessage
+from postroom.spi import Box, ClaimRequest, Draft, ReceiptStatus, Settlement, State, StoredMessage
 from postroom.testing.conformance.base import ALICE, seconds
 from tests.redis import open_at
 from tests.support import settled
 
 BOX = Box("inbox", "box")
-COLOURS = pytest.mark.parametrize("colour", ["async", "sync"])
+COLOURS = pytest.mark.parametrize("mode", ["async", "sync"])
 
 
 @pytest.fixture(scope="module")
@@ -34,40 +34,40 @@ def primary() -> Iterator[RedisServer]:
 
 
 @COLOURS
-async def test_a_write_that_replicas_have_is_answered(primary: RedisServer, colour: Any) -> None:
-    store = open_at(f"{primary.url()}?wait_replicas=1&wait_timeout=9000", colour, prefix=f"answered_{colour}")
+async def test_a_write_that_replicas_have_is_answered(primary: RedisServer, mode: Any) -> None:
+    store = open_at(f"{primary.url()}?wait_replicas=1&wait_timeout=9000", mode, prefix=f"answered_{mode}")
     await settled(store.put(BOX, [Draft("s", "1")]))
-    [message] = await settled(store.claim(BOX, Ask(ALICE, seconds(30), 1)))
+    [message] = await settled(store.claim(BOX, ClaimRequest(ALICE, seconds(30), 1)))
     assert message.message_id == "1"
     assert (await settled(store.counts(BOX)))[State.CLAIMED] == 1
     await settled(store.close())
 
 
 @COLOURS
-async def test_a_put_that_too_few_have_is_an_error_and_stands(primary: RedisServer, colour: Any) -> None:
-    store = open_at(f"{primary.url()}?wait_replicas=2&wait_timeout=1", colour, prefix=f"few_{colour}")
+async def test_a_put_that_too_few_have_is_an_error_and_stands(primary: RedisServer, mode: Any) -> None:
+    store = open_at(f"{primary.url()}?wait_replicas=2&wait_timeout=1", mode, prefix=f"few_{mode}")
     with pytest.raises(NotReplicated, match="1 of 2 replicas") as caught:
         await settled(store.put(BOX, [Draft("s", "1")]))
     assert not store.is_transient(caught.value), "to repeat it would only find that it is there"
     assert (await settled(store.counts(BOX)))[State.WAITING] == 1, "reading waits for nobody, and the write stands"
     await settled(store.close())
-    plain = open_at(primary.url(), colour, prefix=f"few_{colour}")
+    plain = open_at(primary.url(), mode, prefix=f"few_{mode}")
     assert [r.status for r in await settled(plain.put(BOX, [Draft("s", "1")]))] == [ReceiptStatus.DUPLICATE]
     await settled(plain.close())
 
 
 @COLOURS
 async def test_a_worker_goes_on_without_replicas(
-    primary: RedisServer, colour: Any, caplog: pytest.LogCaptureFixture
+    primary: RedisServer, mode: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """If a claim raised, its messages would be nobody's until the lease ends; and an outcome stands all the same."""
     caplog.set_level(logging.WARNING, "postroom")
-    plain = open_at(primary.url(), colour, prefix=f"worker_{colour}")
+    plain = open_at(primary.url(), mode, prefix=f"worker_{mode}")
     await settled(plain.put(BOX, [Draft("s", str(number)) for number in range(3)]))
     await settled(plain.close())
-    store = open_at(f"{primary.url()}?wait_replicas=2&wait_timeout=1", colour, prefix=f"worker_{colour}")
-    [first] = await settled(store.claim(BOX, Ask(ALICE, seconds(30), 1)))
-    settled_first, [second] = await settled(store.turn(BOX, [done(first)], Ask(ALICE, seconds(30), 1)))
+    store = open_at(f"{primary.url()}?wait_replicas=2&wait_timeout=1", mode, prefix=f"worker_{mode}")
+    [first] = await settled(store.claim(BOX, ClaimRequest(ALICE, seconds(30), 1)))
+    settled_first, [second] = await settled(store.exchange(BOX, [done(first)], ClaimRequest(ALICE, seconds(30), 1)))
     assert list(settled_first) == [True]
     assert list(await settled(store.settle(BOX, [done(second)]))) == [True]
     told = [record for record in caplog.messages if "1 of 2 replicas" in record]
@@ -91,13 +91,13 @@ def cluster() -> Iterator[str]:
 
 
 @COLOURS
-async def test_a_cluster_waits_for_replicas_too(cluster: str, colour: Any) -> None:
-    store = open_at(f"{cluster}?wait_replicas=1&wait_timeout=9000", colour, prefix=f"c_{colour}")
+async def test_a_cluster_waits_for_replicas_too(cluster: str, mode: Any) -> None:
+    store = open_at(f"{cluster}?wait_replicas=1&wait_timeout=9000", mode, prefix=f"c_{mode}")
     for number in range(3):
         box = Box("inbox", f"box{number}")  # on different nodes
         assert [r.status for r in await settled(store.put(box, [Draft("s", "1")]))] == [ReceiptStatus.NEW]
     await settled(store.close())
-    store = open_at(f"{cluster}?wait_replicas=2&wait_timeout=1", colour, prefix=f"c_{colour}")
+    store = open_at(f"{cluster}?wait_replicas=2&wait_timeout=1", mode, prefix=f"c_{mode}")
     with pytest.raises(NotReplicated, match="1 of 2 replicas"):
         await settled(store.put(BOX, [Draft("s", "2")]))
     await settled(store.close())
@@ -114,12 +114,12 @@ def watched() -> Iterator[RedisSentinel]:
 
 
 @COLOURS
-async def test_sentinel_names_the_master(watched: RedisSentinel, colour: Any) -> None:
+async def test_sentinel_names_the_master(watched: RedisSentinel, mode: Any) -> None:
     hosts = ",".join(f"{host}:{port}" for host, port in watched.addresses)
-    store = open_at(f"redis+sentinel://{hosts}/{watched.service}/1", colour, prefix=f"s_{colour}")
+    store = open_at(f"redis+sentinel://{hosts}/{watched.service}/1", mode, prefix=f"s_{mode}")
     assert [r.status for r in await settled(store.put(BOX, [Draft("s", "1")]))] == [ReceiptStatus.NEW]
     assert (await settled(store.counts(BOX)))[State.WAITING] == 1
-    if colour == "async":
+    if mode == "async":
         assert await store.wait() == frozenset()
         await store.put(BOX, [Draft("s", "2")])
         assert await store.wait() == {BOX.key}

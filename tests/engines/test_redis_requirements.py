@@ -29,6 +29,8 @@ from postroom import (
 from postroom import Postroom as AsyncPostroom
 from postroom._kernel.clock import to_microseconds
 from postroom._stores.redis.codec import decode
+from postroom._stores.retrying import RetryingStore
+from postroom._stores.wrapper import find_wrapper
 from postroom.testing import FrozenClock
 from tests.postgres import create_database
 from tests.redis import new_prefix, server
@@ -193,12 +195,12 @@ def test_what_should_vanish_must_be_asked_for(room: sync.Postroom, keys: Keys, c
 def _with_waits(url: str, waits: list[float], at_second: Callable[[], None] | None = None) -> sync.Postroom:
     room = sync.Postroom(url, storage_retry=QUICK)
 
-    def note(seconds: float) -> None:
+    async def note(seconds: float) -> None:
         waits.append(seconds)
         if at_second is not None and len(waits) == 2:
             at_second()
 
-    room.store._sleep = note
+    find_wrapper(room.store, RetryingStore)._sleep = note
     return room
 
 

@@ -11,17 +11,17 @@ import pytest
 from tools.servers.base import ServerMissing, missing
 from tools.servers.redis import RedisServer
 
-from postroom._connect import Colour
-from postroom._stores.redis.layout import NAMES
-from postroom._stores.redis.scripts import VERBS, script
-from postroom.spi import Ask, Box, Draft, Filter, Purge, ReceiptStatus, Settlement, State
+from postroom._kernel.program import Mode
+from postroom._stores.redis.layout import KEYS
+from postroom._stores.redis.scripts import script
+from postroom.spi import Box, ClaimRequest, Draft, Filter, Purge, ReceiptStatus, Settlement, State
 from postroom.testing.conformance.base import ALICE, seconds
 from tests.redis import new_prefix, open_at
 from tests.runtime.support import soon
 from tests.support import settled
 
 BOX = Box("inbox", "box")
-ASK = Ask(ALICE, seconds(30), 10)
+ASK = ClaimRequest(ALICE, seconds(30), 10)
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +36,8 @@ def private() -> Iterator[RedisServer]:
 
 @pytest.fixture(params=["async", "sync"])
 def store(request: pytest.FixtureRequest, private: RedisServer) -> Any:
-    colour: Colour = request.param
-    return open_at(private.url(), colour, prefix=new_prefix(of_shared_server=False))
+    mode: Mode = request.param
+    return open_at(private.url(), mode, prefix=new_prefix(of_shared_server=False))
 
 
 async def use_every_script(store: Any, name: str) -> None:
@@ -47,8 +47,8 @@ async def use_every_script(store: Any, name: str) -> None:
     assert await settled(store.settle(BOX, [Settlement.retry(message.claim)])) == [True]
     assert await settled(store.mark(BOX, [message.key], "dead", error="by hand")) == [True]
     assert await settled(store.replay(BOX, Filter())) == [message.key]
-    [message] = (await settled(store.turn(BOX, [], ASK)))[1]
-    assert (await settled(store.turn(BOX, [Settlement.done(message.claim)], ASK))) == ([True], [])
+    [message] = (await settled(store.exchange(BOX, [], ASK)))[1]
+    assert (await settled(store.exchange(BOX, [Settlement.done(message.claim)], ASK))) == ([True], [])
     assert [s.state for s in await settled(store.record(BOX, [Draft("s", name)]))] == [State.DONE]
     assert await settled(store.reap(BOX, 10)) == (0, 0)
     assert [m.state for m in await settled(store.find(BOX, Filter()))] == [State.DONE]
@@ -87,24 +87,21 @@ async def test_a_store_goes_on_after_a_restart_of_its_server(store: Any, private
 
 # -- what the text says ----------------------------------------------------------------------------------------------
 
-_CONSTANTS = {name.upper() for name in NAMES}
+_CONSTANTS = {name.upper() for name in KEYS}
+_SCRIPTS = sorted(
+    entry.name.removesuffix(".lua")
+    for entry in files("postroom._stores.redis.scripts").iterdir()
+    if entry.name.endswith(".lua")
+)
 
 
-def test_the_keys_of_scripts_are_those_of_the_layout_in_its_order() -> None:
+def test_the_layout_page_has_the_keys_in_the_order_of_scripts() -> None:
     layout = files("postroom._stores.redis").joinpath("layout.md").read_text("utf-8")
     rows = re.findall(r"^\| (\d+) \| `(\w+)` \|", layout, re.MULTILINE)
-    assert [(int(number), name) for number, name in rows] == list(enumerate(NAMES, 1))
-    base = files("postroom._stores.redis.scripts").joinpath("lib/base.lua").read_text("utf-8")
-    declared: list[str] = []
-    numbers: list[int] = []
-    for left, right in re.findall(r"^local ([A-Z, ]+) = (KEYS.*)$", base, re.MULTILINE):
-        declared += left.split(", ")
-        numbers += map(int, re.findall(r"KEYS\[(\d+)\]", right))
-    assert declared == [name.upper() for name in NAMES]
-    assert numbers == list(range(1, len(NAMES) + 1))
+    assert [(int(number), name) for number, name in rows] == list(enumerate(KEYS, 1))
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", _SCRIPTS)
 def test_every_key_that_a_script_touches_is_declared(verb: str) -> None:
     """A command's key is one of the constants, or a parameter that is given one of them."""
     text = script(verb).text
@@ -112,15 +109,34 @@ def test_every_key_that_a_script_touches_is_declared(verb: str) -> None:
     assert commands
     touched = {key for command, key in commands if command != "TIME"}
     assert touched - _CONSTANTS <= {"key", "set"}
-    assert text.count("KEYS[") == len(NAMES), "keys are taken once, at the beginning"
+    assert text.count("KEYS[") == len(KEYS), "keys are taken once, at the beginning"
     assert not re.search(r"call\(command, (?!key\b)", text)
-    given = set(re.findall(r"\b(?:beginning|delete)\((\w+)", text)) - {"key", "ids", "old"}
+    given = set(re.findall(r"\b(?:members_with_prefix|delete)\((\w+)", text)) - {"key", "ids", "old"}
     assert given <= _CONSTANTS
     computed = set(re.findall(r"local set = (.*)", text))
     assert all(set(re.findall(r"\b[A-Z]{3,}\b", line)) <= _CONSTANTS for line in computed)
 
 
-def test_every_script_is_a_verb() -> None:
-    folder = files("postroom._stores.redis.scripts")
-    found = {entry.name.removesuffix(".lua") for entry in folder.iterdir() if entry.name.endswith(".lua")}
-    assert found == set(VERBS)
+@pytest.mark.parametrize("separate", [True, False], ids=["separate", "joined"])
+async def test_contents_arrive_whether_or_not_the_script_joins_them(
+    store: Any, separate: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Contents of many sizes: below, at and above the size of a joined string."""
+    monkeypatch.setattr("postroom._stores.redis.codec.HIREDIS_AVAILABLE", separate)
+    sizes = [0, 1, 100, *range(7900, 8010, 5), 9000, 50_000, *[300] * 100, 9000, 9000, 2]
+    drafts = [Draft("s", str(number), payload="x" * size) for number, size in enumerate(sizes)]
+    await settled(store.put(BOX, drafts))
+    await settled(store.claim(BOX, ASK._replace(limit=3)))  # these have other records than the rest
+    found = await settled(store.find(BOX, Filter(limit=1000)))
+    assert [(message.message_id, len(message.payload)) for message in found] == [
+        (draft.message_id, len(draft.payload)) for draft in drafts
+    ]
+    await settled(store.settle(BOX, [Settlement.retry(m.claim, delay=seconds(0)) for m in found if m.claim]))
+    claimed = await settled(store.claim(BOX, ASK._replace(limit=1000)))
+    assert {message.message_id: len(message.payload) for message in claimed} == {
+        draft.message_id: len(draft.payload) for draft in drafts
+    }
+    assert {message.id: message.attempt for message in claimed} == {
+        message.id: 1 if number < 3 else 0 for number, message in enumerate(found)
+    }
+    await settled(store.close())

@@ -11,7 +11,7 @@ import redis.asyncio
 from tools.servers.base import ServerMissing, missing
 from tools.servers.redis import RedisServer
 
-from postroom._connect.redis import _read
+from postroom._stores.redis.url import _read
 from postroom.errors import ArgumentTypeError, ArgumentValueError
 from postroom.spi import Box, Draft
 from tests.redis import keys_of, new_prefix, open_at, server
@@ -74,32 +74,32 @@ def test_a_schema_means_nothing_here() -> None:
         open_at("redis://h", "sync", schema="shop")
 
 
-@pytest.mark.parametrize("colour", ["async", "sync"])
-async def test_a_socket_file_will_do(colour: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
+@pytest.mark.parametrize("mode", ["async", "sync"])
+async def test_a_socket_file_will_do(mode: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("s") / "s"
     try:
         private = RedisServer({"unixsocket": str(path)})
     except ServerMissing as error:
         missing(str(error))
     with private:
-        store = open_at(f"unix://{path}?db=2", colour)
+        store = open_at(f"unix://{path}?db=2", mode)
         assert store.name == f"redis:{path}"
         assert len(await settled(store.put(BOX, [Draft("s", "1")]))) == 1
-        if colour == "async":
+        if mode == "async":
             assert await store.wait() == frozenset()
         await settled(store.close())
         assert private.info("keyspace").keys() == {"db2"}
 
 
-@pytest.mark.parametrize("colour", ["async", "sync"])
-def test_pools_of_another_kind_are_refused(colour: Any) -> None:
-    other = redis.Redis() if colour == "async" else redis.asyncio.Redis()
+@pytest.mark.parametrize("mode", ["async", "sync"])
+def test_pools_of_another_kind_are_refused(mode: Any) -> None:
+    other = redis.Redis() if mode == "async" else redis.asyncio.Redis()
     for pool in (other, object(), "redis://h"):
         with pytest.raises(ArgumentTypeError, match="takes one of"):
-            open_at("redis://", colour, pool=pool)
-    kit: Any = redis.asyncio if colour == "async" else redis
+            open_at("redis://", mode, pool=pool)
+    kit: Any = redis.asyncio if mode == "async" else redis
     with pytest.raises(ArgumentValueError, match="decode_responses=False"):
-        open_at("redis://", colour, pool=kit.Redis(decode_responses=True))
+        open_at("redis://", mode, pool=kit.Redis(decode_responses=True))
 
 
 def test_a_users_client_is_used_and_stays_open() -> None:

@@ -12,14 +12,14 @@ import redis
 
 from postroom import Message, Postroom
 from postroom._stores.redis.layout import channel
-from postroom.spi import Ask, Box, Draft, Filter, Order, Settlement, Waker
+from postroom.spi import Box, ClaimRequest, Draft, Filter, Order, Settlement, Waker
 from postroom.testing.conformance.base import seconds
 from tests.redis import cluster, new_prefix, open_at, server
 from tests.runtime.support import soon
 
 BOX = Box("inbox", "box")
 OTHER = Box("inbox", "other")
-ASK = Ask(uuid4(), seconds(30), 10)
+ASK = ClaimRequest(uuid4(), seconds(30), 10)
 PLACES: dict[str, Callable[[], str]] = {"redis": server, "cluster": cluster}
 
 
@@ -45,11 +45,11 @@ async def listening(place: str, prefix: str) -> AsyncIterator[Any]:
     await store.close()
 
 
-@pytest.mark.parametrize("colour", ["async", "sync"])
-async def test_a_put_elsewhere_is_heard(place: str, prefix: str, listening: Any, colour: Any) -> None:
-    other = open_at(place, colour, prefix=prefix)
+@pytest.mark.parametrize("mode", ["async", "sync"])
+async def test_a_put_elsewhere_is_heard(place: str, prefix: str, listening: Any, mode: Any) -> None:
+    other = open_at(place, mode, prefix=prefix)
     waiting = asyncio.create_task(listening.wait())
-    if colour == "async":
+    if mode == "async":
         await other.put(BOX, [Draft("s", "1")])
         await other.close()
     else:

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from postroom import OwnerToken
-from postroom._stores.sql.engines.base import Engine
-from postroom._stores.sql.engines.postgres.engine import PostgresEngine
-from postroom._stores.sql.engines.sqlite.engine import SqliteEngine
+from postroom._stores.sql.engine import Engine
+from postroom._stores.sql.postgres.engine import PostgresEngine
 from postroom._stores.sql.schema import BREAKING
+from postroom._stores.sql.sqlite.engine import SqliteEngine
 from postroom._stores.sql.statements import Migration
+from postroom._stores.wrapper import innermost
 from postroom.sync import Postroom
 from tests.postgres import create_database
 
@@ -67,7 +68,7 @@ CREATE TABLE postroom_later (id INTEGER NOT NULL PRIMARY KEY);
 
 
 def upgrade(room: Any) -> None:
-    engine, schema = room.store.store._driver.engine, room.store.store._schema
+    engine, schema = innermost(room.store)._driver.engine, innermost(room.store)._schema
     change = Migration(schema.newest + 1, "later", ADDED)
     assert all(only_adds(text) for text in engine.split(change.text))
     engine.migrations = (*engine.migrations, change)

@@ -1,4 +1,4 @@
-"""Query plans on a large table: what runs often must find its rows by index, whatever the backlog."""
+"""Query plans on a large table: statements find their rows by index, whatever the backlog."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from pathlib import Path
 
 import pytest
 
-from postroom._stores.sql.engines.sqlite.engine import SqliteEngine
+from postroom._stores.sql.sqlite.engine import SqliteEngine
 
 HOT = {
-    "candidates": ["postroom_queue_ready"],
-    "candidates_on_topics": ["postroom_queue_ready"],
-    "late": ["postroom_queue_ready"],
-    "expired": ["postroom_queue_expires"],
-    "known": ["postroom_message_key"],
-    "held_by_name": ["postroom_message_key"],
-    "find_named": ["postroom_message_key"],
-    "find": ["INTEGER PRIMARY KEY"],
+    "find_claimable": ["postroom_queue_ready"],
+    "find_claimable_on_topics": ["postroom_queue_ready"],
+    "find_expired_leases": ["postroom_queue_ready"],
+    "find_expired": ["postroom_queue_expires"],
+    "find_key": ["postroom_message_key"],
+    "find_claim_by_name": ["postroom_message_key"],
+    "find_by_message_id": ["postroom_message_key"],
+    "find_nearby": ["INTEGER PRIMARY KEY"],
     "find_dead": ["postroom_queue_dead"],
     "find_waiting": ["postroom_queue_ready", "postroom_queue_line"],
-    "hints": ["postroom_queue_ready"],
-    "lines": ["postroom_queue_line", "postroom_queue_held"],
+    "find_candidates": ["postroom_queue_ready"],
+    "read_lines": ["postroom_queue_line", "postroom_queue_held"],
     "promote": ["postroom_queue_line"],
     "end_batch": ["postroom_queue_held"],
-    "first_in_lines": ["postroom_queue_line"],
-    "rivals": ["postroom_queue_collapse"],
+    "find_nonempty_lines": ["postroom_queue_line"],
+    "find_superseded": ["postroom_queue_collapse"],
     "purge_done": ["postroom_ledger_completed"],
     "purge_dead": ["postroom_queue_dead"],
     "purge_seen": ["postroom_queue_seen"],
-    "take": ["INTEGER PRIMARY KEY"],
+    "claim": ["INTEGER PRIMARY KEY"],
     "complete": ["INTEGER PRIMARY KEY"],
     "dequeue": ["INTEGER PRIMARY KEY"],
-    "hold": ["INTEGER PRIMARY KEY"],
+    "find_valid_claims": ["INTEGER PRIMARY KEY"],
     "count_done": ["postroom_ledger_completed"],
 }
 
@@ -63,7 +63,7 @@ def connection(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sqlite3.Con
 
 @pytest.fixture(scope="module", params=["fresh", "analyzed"])
 def planned(request: pytest.FixtureRequest, connection: sqlite3.Connection) -> sqlite3.Connection:
-    """The plan must hold with SQLite's guesses and with its statistics."""
+    """The plan must be right with and without statistics."""
     if request.param == "analyzed":
         connection.execute("ANALYZE")
     return connection
@@ -85,8 +85,8 @@ def test_finds_rows_by_index(planned: sqlite3.Connection, name: str) -> None:
     for index in HOT[name]:
         assert index in steps, steps
     tables = ("postroom_queue", "postroom_message", "postroom_ledger", " q", " m", " l", " w", " e")
-    if name == "find":
-        assert "USE TEMP B-TREE FOR ORDER BY" not in steps, "it would read all of the box, and then show a page of it"
+    if name == "find_nearby":
+        assert "USE TEMP B-TREE FOR ORDER BY" not in steps, "a sort would read all of the box for one page"
     scans = [
         step for step in plan if step.startswith("SCAN") and step.removeprefix("SCAN").split(" USING")[0] in tables
     ]

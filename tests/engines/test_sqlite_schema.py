@@ -11,7 +11,7 @@ import pytest
 import postroom
 from postroom import ArgumentTypeError, ArgumentValueError, SchemaMissing, SchemaOutdated, SchemaTooNew
 from postroom import sync as postroom_sync
-from postroom._stores.sql.engines.sqlite.engine import SqliteEngine
+from postroom._stores.sql.sqlite.engine import SqliteEngine
 
 
 def objects(path: Path) -> set[str]:

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from postroom import ArgumentValueError, StorageRetry
-from postroom._stores.sql.drivers import sqlite
+from postroom._stores.retrying import RetryingStore
+from postroom._stores.sql.sqlite import connection as sqlite
+from postroom._stores.wrapper import find_wrapper
 from postroom.sync import Postroom
 
 QUICK = StorageRetry(initial_delay=0.001, jitter=False)
@@ -40,12 +42,12 @@ def blocker(path: Path) -> Iterator[sqlite3.Connection]:
 def open_room(path: Path, retry: StorageRetry, waits: list[float], unblock: Any = None) -> Postroom:
     room = Postroom(f"sqlite:///{path}", storage_retry=retry)
 
-    def note(seconds: float) -> None:
+    async def note(seconds: float) -> None:
         waits.append(seconds)
         if unblock is not None and len(waits) == 2:
             unblock.execute("ROLLBACK")
 
-    room.store._sleep = note
+    find_wrapper(room.store, RetryingStore)._sleep = note
     return room
 
 

@@ -20,6 +20,7 @@ from sqlalchemy.ext import asyncio as sa_async
 import postroom
 from postroom import FeatureMissing, OwnerToken, SchemaMissing, State, TransactionRefused
 from postroom import sync as postroom_sync
+from postroom._stores.wrapper import innermost
 
 pytestmark = pytest.mark.store("sqlite")
 
@@ -27,7 +28,7 @@ INSERT = "INSERT INTO orders VALUES (1)"
 
 
 async def settled(value: Any) -> Any:
-    """What a call of either colour answers."""
+    """Returns the result of a call of either mode."""
     return await value if inspect.isawaitable(value) else value
 
 
@@ -138,7 +139,7 @@ async def caller(request: pytest.FixtureRequest, path: Path) -> AsyncIterator[Ca
 
 @pytest.fixture
 async def room(request: pytest.FixtureRequest, path: Path) -> AsyncIterator[Any]:
-    """A room of the caller's colour."""
+    """A room of the caller's mode."""
     sync = request.node.callspec.params["caller"] in SYNC
     room = postroom_sync.Postroom(f"sqlite:///{path}") if sync else postroom.Postroom(f"sqlite:///{path}")
     yield room
@@ -226,9 +227,9 @@ async def test_every_writing_verb_takes_part(caller: Caller, room: Any) -> None:
 async def test_an_error_of_ours_leaves_the_callers_writes(caller: Caller, room: Any, path: Path) -> None:
     """The verb runs in a savepoint: a failure in its middle takes back its own writes only."""
     await settled(caller.write())
-    driver = room.store.store._driver
+    driver = innermost(room.store)._driver
     statements = dict(driver.engine.statements)
-    driver.engine.statements = {name: text for name, text in statements.items() if name != "enter_plain"}
+    driver.engine.statements = {name: text for name, text in statements.items() if name != "enqueue_plain"}
     with pytest.raises(KeyError):
         await settled(room.outbox().enqueue("t", "x", tx=caller.tx))
     driver.engine.statements = statements
@@ -238,10 +239,10 @@ async def test_an_error_of_ours_leaves_the_callers_writes(caller: Caller, room: 
 
 
 @pytest.mark.req("C-55")
-@pytest.mark.parametrize("colour", ["sync", "async"])
-async def test_refuses_a_connection_without_a_transaction(colour: str, path: Path) -> None:
+@pytest.mark.parametrize("mode", ["sync", "async"])
+async def test_refuses_a_connection_without_a_transaction(mode: str, path: Path) -> None:
     url = f"sqlite:///{path}"
-    if colour == "sync":
+    if mode == "sync":
         connection = sqlite3.connect(path)
         engine = sa.create_engine(url)
         with postroom_sync.Postroom(url) as room, engine.connect() as bare, orm.Session(engine) as session:
@@ -346,7 +347,7 @@ async def test_without_a_transaction_it_commits_its_own(path: Path) -> None:
 
 
 async def test_exactly_once_effects_with_ack_in_the_callers_transaction(path: Path) -> None:
-    """The worker's own write and the ack commit together; a stale claim's ack tells it to roll back."""
+    """The worker's write and the ack commit together. If the claim is stale, the worker rolls back."""
     url = f"sqlite:///{path}"
     with postroom_sync.Postroom(url) as room:
         inbox, owner = room.inbox(), OwnerToken.new()

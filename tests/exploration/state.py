@@ -5,7 +5,7 @@ Two states are the same if everything that the store keeps is the same, except t
 * times that lie ahead are told by their distance from now, times that have passed by their order only,
 * a done message is only counted: nothing can happen to it,
 * workers are told apart, but have no names,
-* fences are told by what they mean: early, none, or some.
+* of a fence only counts whether the message was ever claimed.
 
 The topics and the order of ids stay as they are. A field that is new in the store fails the import: this module has to
 say what it means.
@@ -17,15 +17,19 @@ import copy
 from collections import Counter
 from collections.abc import Hashable
 from dataclasses import fields
-from datetime import timedelta
+from datetime import datetime, timedelta
 
-from postroom._kernel.clock import to_microseconds
-from postroom._stores.memory import Entry, Shelf, SyncMemoryStore
+from postroom._stores.memory import SyncMemoryStore
+from postroom._stores.memory.box_state import BoxState
+from postroom._stores.memory.entry import Entry
 from postroom.spi import Box, State
 from postroom.testing import FrozenClock
 from tests.exploration.world import World
 
-COMPARED = {"id", "draft", "expires", "state", "available_at", "line", "owner", "fence", "deliveries", "stale", "lost"}
+COMPARED = {
+    *("id", "draft", "expires", "state", "available_at", "delayed", "line", "owner", "fence", "deliveries", "stale"),
+    "lost_leases",
+}
 IGNORED = {
     *("first_seen", "last_seen", "completed_at"),  # there is no dedup window, and nothing is purged
     *("completed_by", "ending", "last_error", "revision"),  # only shown
@@ -33,15 +37,15 @@ IGNORED = {
 }
 MOST_LOST = 2
 """From so many lost leases on, more make no difference: there is no limit to them here."""
-SHELF = {"entries", "keys", "lines", "collapsing", "ready"}
+BOX_STATE = {"entries", "keys", "lines", "collapsing", "ready", "times"}
 assert {field.name for field in fields(Entry)} <= COMPARED | IGNORED
-assert {field.name for field in fields(Shelf)} == SHELF
+assert {field.name for field in fields(BoxState)} == BOX_STATE
 
 
 def new_world(box: Box) -> World:
     clock = FrozenClock()
     store = SyncMemoryStore(clock=clock)
-    store._shelves[box.key] = Shelf()
+    store._boxes[box.key] = BoxState()
     return World(store, clock, box)
 
 
@@ -49,8 +53,8 @@ def fork(world: World) -> World:
     """A copy that shares nothing that changes."""
     clock = FrozenClock(world.now())
     store = SyncMemoryStore(clock=clock)
-    store._last_id = world.store._last_id
-    store._shelves[world.box.key] = _copy(world.store._shelves[world.box.key])
+    store._ids.last = world.store._ids.last
+    store._boxes[world.box.key] = _copy(world.store._boxes[world.box.key])
     return World(
         store,
         clock,
@@ -64,32 +68,33 @@ def fork(world: World) -> World:
     )
 
 
-def _copy(shelf: Shelf) -> Shelf:
-    return Shelf(
-        {id_: copy.copy(entry) for id_, entry in shelf.entries.items()},
-        {message_id: dict(sources) for message_id, sources in shelf.keys.items()},
-        {group: list(members) for group, members in shelf.lines.items()},
-        {key: set(ids) for key, ids in shelf.collapsing.items()},
-        list(shelf.ready),
+def _copy(box_state: BoxState) -> BoxState:
+    return BoxState(
+        {id_: copy.copy(entry) for id_, entry in box_state.entries.items()},
+        {message_id: dict(sources) for message_id, sources in box_state.keys.items()},
+        {group: list(members) for group, members in box_state.lines.items()},
+        {key: set(ids) for key, ids in box_state.collapsing.items()},
+        {at: list(ids) for at, ids in box_state.ready.items()},
+        list(box_state.times),
     )
 
 
 def next_moment(world: World) -> timedelta | None:
     """How long until the next time that lies ahead, if any does."""
-    now = to_microseconds(world.now())
-    entries = world.store._shelves[world.box.key].entries.values()
+    now = world.now()
+    entries = world.store._boxes[world.box.key].entries.values()
     ahead = [entry.available_at - now for entry in entries if entry.available_at is not None]
-    least = min((distance for distance in ahead if distance > 0), default=None)
-    return None if least is None else timedelta(microseconds=least)
+    return min((distance for distance in ahead if distance > timedelta()), default=None)
 
 
 def state_of(world: World) -> Hashable:
     """Equal for worlds that are the same."""
-    shelf: Shelf = world.store._shelves[world.box.key]
-    now = to_microseconds(world.now())
-    open_ = [entry for _, entry in sorted(shelf.entries.items()) if entry.state is not State.DONE]
+    box_state: BoxState = world.store._boxes[world.box.key]
+    now = world.now()
+    open_ = [entry for _, entry in sorted(box_state.entries.items()) if entry.state is not State.DONE]
     past = sorted({e.available_at for e in open_ if e.available_at is not None and e.available_at < now}, reverse=True)
-    ranks = {at: -1 - rank for rank, at in enumerate(past)} | {now: 0, None: None}
+    ranks: dict[datetime | None, int | None] = {at: -1 - rank for rank, at in enumerate(past)}
+    ranks |= {now: 0, None: None}
     owners: dict[object, int] = {None: -1}
     groups: dict[str, int] = {}
     rows = []
@@ -103,21 +108,22 @@ def state_of(world: World) -> Hashable:
                 entry.draft.topic,
                 entry.state,
                 at - now if at is not None and at > now else ranks[at],
-                at is None or (at, entry.id) in shelf.ready,
-                entry.line is not None and entry.id in shelf.lines[entry.line],
+                at is None or entry.id in box_state.ready[at],
+                entry.line is not None and entry.id in box_state.lines[entry.line],
                 owners.setdefault(entry.owner, len(owners)),
-                (entry.fence > 0) - (entry.fence < 0),
+                entry.fence > 0,
+                entry.delayed,
                 name in world.claims and world.claims[name][-1].fence > entry.fence,
-                entry.id in shelf.collapsing.get(entry.draft.collapse_key or "", ()),
+                entry.id in box_state.collapsing.get(entry.draft.collapse_key or "", ()),
                 entry.draft.collapse_key,
                 entry.stale,
-                min(getattr(entry, "lost", 0), MOST_LOST),
+                min(entry.lost_leases, MOST_LOST),
                 entry.deliveries if world.box.delivery.max_deliveries is not None else 0,
                 due - world.now() if due is not None and due > world.now() else None,
                 until - world.now() if until is not None and until > world.now() else None,
                 name in world.tried,
             )
         )
-    counts = Counter(entry.draft.message_id[0] for entry in shelf.entries.values())
+    counts = Counter(entry.draft.message_id[0] for entry in box_state.entries.values())
     others = sorted(count for group, count in counts.items() if group not in groups)
     return tuple(rows), tuple(counts[group] for group in groups), tuple(others)

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from postroom._connect import open_store
-from postroom._stores.sql.drivers.sqlite import MEMORY, Sqlite3Driver
+from postroom._stores.sql.sqlite.connection import MEMORY
+from postroom._stores.sql.sqlite.sqlite3_driver import Sqlite3Driver
 from postroom._stores.sql.store import SyncSqlStore
 from postroom.testing import FrozenClock
 from tests.exploration.replay import sample, violations
@@ -24,7 +25,7 @@ def sqlite(clock: FrozenClock) -> Any:
 
 
 def postgres(clock: FrozenClock) -> Any:
-    return open_store(shared_database(), colour="sync", clock=clock)
+    return open_store(shared_database(), mode="sync", clock=clock)
 
 
 def redis(clock: FrozenClock) -> Any:

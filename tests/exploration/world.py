@@ -13,7 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from postroom._kernel.backoff import Backoff
-from postroom.spi import Ask, Box, Claim, Delivery, Draft, Filter, Key, Order, Settlement, State, StoredMessage
+from postroom.spi import Box, Claim, ClaimRequest, Delivery, Draft, Filter, Key, Order, Settlement, State, StoredMessage
 from postroom.testing import FrozenClock
 
 SOURCE = "s"
@@ -131,7 +131,7 @@ class World:
         """Claim, and check all that a claim promises; returns the names."""
         asked = None if topics is None else frozenset(topics)
         held = {message.group for message in self.look().values() if self.is_live(message)}
-        messages = self.change().claim(self.box, Ask(OWNERS[worker], LEASE, limit, asked))
+        messages = self.change().claim(self.box, ClaimRequest(OWNERS[worker], LEASE, limit, asked))
         self.call += 1
         names = [message.message_id for message in messages]
         require(len(messages) <= limit, f"{names} are more than {limit}")

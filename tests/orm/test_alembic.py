@@ -18,7 +18,7 @@ from sqlalchemy.exc import DBAPIError
 
 import postroom.sqlalchemy
 from postroom import ArgumentValueError
-from postroom._stores.sql.engines.postgres.engine import PostgresEngine
+from postroom._stores.sql.postgres.engine import PostgresEngine
 from postroom._stores.sql.statements import Migration
 from tests.orm.databases import KINDS, Database, Kind
 from tests.postgres import with_driver
@@ -200,12 +200,12 @@ def operations(database: Database) -> Iterator[Operations]:
 
 
 def test_each_revision_takes_its_own_step(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(postroom.sqlalchemy._ENGINES, "postgresql", NextEngine)
-    database = PLAIN.create(tmp_path)
+    database, now = PLAIN.create(tmp_path), PLAIN.create(tmp_path).migrate()
+    monkeypatch.setattr("postroom._stores.sql.postgres.url.PostgresEngine", NextEngine)
     versions = "SELECT version, name FROM postroom_schema ORDER BY 1"
     with operations(database) as op:
         postroom.sqlalchemy.migrate(op, to=1)
-    assert database.contents() == PLAIN.create(tmp_path).migrate().contents()
+    assert database.contents() == now.contents()
     with operations(database) as op:
         postroom.sqlalchemy.migrate(op, since=1, to=2)
     assert database.execute(versions) == [(1, "initial"), (2, "notes")]

@@ -10,7 +10,7 @@ import pytest
 from tools.servers.base import ServerMissing, missing
 from tools.servers.postgres import PostgresServer
 
-from tests.postgres_chaos.crew import prepare
+from tests.postgres_chaos.workers import prepare
 
 SETTINGS = {"max_connections": "200"}
 """Sixteen workers, each with a pool of its own, and whoever watches them."""

@@ -20,11 +20,11 @@ from typing import Any
 import asyncpg
 
 from postroom._kernel.program import Call, Program, call, verb
-from postroom._stores.sql.drivers.asyncpg import AsyncpgWire
-from postroom._stores.sql.drivers.failures import sqlstate
-from postroom._stores.sql.drivers.pools import Lease
-from postroom._stores.sql.drivers.postgres import PostgresDriver
-from postroom._stores.sql.engines.postgres.engine import PostgresEngine
+from postroom._stores.sql.postgres.asyncpg import AsyncpgAdapter
+from postroom._stores.sql.postgres.driver import PostgresDriver
+from postroom._stores.sql.postgres.engine import PostgresEngine
+from postroom._stores.sql.postgres.errors import sqlstate
+from postroom._stores.sql.statements import SqlProgram
 from postroom.testing import FrozenClock
 
 DEADLOCK = "40P01"
@@ -41,18 +41,18 @@ _SILENT = ("BEGIN", "SELECT $1::timestamptz", "SELECT nextval(")
 class _NoPool:
     """The driver's way to run statements, without its way to find connections."""
 
-    wire = AsyncpgWire()
+    adapter = AsyncpgAdapter()
 
 
 class _Driver(PostgresDriver):
     @verb
-    def perform(self, program: Program[Any], lease: Lease) -> Program[Any]:
-        return (yield from self._in_own_transaction(program, lease))
+    def perform(self, program: SqlProgram[Any], connection: Any) -> Program[Any]:
+        return (yield from self.in_own_transaction(program, connection))
 
 
 def make_driver(clock: FrozenClock) -> _Driver:
     pool: Any = _NoPool()
-    return _Driver(pool, PostgresEngine(own_clock=True, notifies=False), name="explored", wires=(), clock=clock)
+    return _Driver(pool, PostgresEngine(own_clock=True, notifies=False), name="explored", adapters=(), clock=clock)
 
 
 @dataclass
@@ -60,7 +60,7 @@ class Play:
     """What an actor plays: a verb, and whose transaction it is in."""
 
     name: str
-    program: Callable[[], Program[Any]]
+    program: Callable[[], SqlProgram[Any]]
     callers: bool = False
     """In a transaction of a caller, who ends it later: with what `ending` says."""
     ending: str = "COMMIT"
@@ -88,18 +88,17 @@ class Actor:
         self._advance(None)
 
     def _in_own(self) -> Program[Any]:
-        lease = Lease(self._connection, self._connection)
-        return self._driver._in_own_transaction(self.play.program(), lease)
+        return self._driver.in_own_transaction(self.play.program(), self._connection)
 
     def _in_callers(self) -> Program[Any]:
-        wire = _NoPool.wire
-        yield call(wire.execute, self._connection, f"BEGIN ISOLATION LEVEL {self.play.isolation}")
+        adapter = _NoPool.adapter
+        yield call(adapter.execute, self._connection, f"BEGIN ISOLATION LEVEL {self.play.isolation}")
         try:
-            result = yield from self._driver._run_steps(self.play.program(), wire, self._connection)
+            result = yield from self._driver.in_caller_transaction(self.play.program(), adapter, self._connection)
         except BaseException:
-            yield call(wire.execute, self._connection, "ROLLBACK")
+            yield call(adapter.execute, self._connection, "ROLLBACK")
             raise
-        yield call(wire.execute, self._connection, self.play.ending)
+        yield call(adapter.execute, self._connection, self.play.ending)
         return result if self.play.ending == "COMMIT" else None
 
     @property
@@ -139,7 +138,7 @@ class Actor:
                 self._fail(error)
 
     async def _make(self, visit: Call) -> Any:
-        return await visit.function(*visit.args, **visit.kwargs)
+        return await visit()
 
     def _advance(self, answer: Any) -> None:
         try:
@@ -195,7 +194,7 @@ class Run:
 
 
 @dataclass
-class Stage:
+class Sandbox:
     """Connections for actors, and one that watches who waits for whom."""
 
     driver: _Driver
@@ -241,10 +240,9 @@ class Stage:
             self.names = {book.numbered: name for name, book in self.driver.engine.statements.items()}
         return self.names.get(text, text)
 
-    async def perform(self, program: Program[Any]) -> Any:
+    async def perform(self, program: SqlProgram[Any]) -> Any:
         """Run a program in a transaction of its own, all at once: to set a scene, and to look at what came of it."""
-        connection = self.connections[0]
-        return await self.driver.perform(program, Lease(connection, connection))
+        return await self.driver.perform(program, self.connections[0])
 
 
 class Schedule:
@@ -306,7 +304,7 @@ def _next_prefix(schedule: Schedule) -> list[int] | None:
 
 
 @asynccontextmanager
-async def stage(url: str, actors: int) -> AsyncIterator[Stage]:
+async def sandbox(url: str, actors: int) -> AsyncIterator[Sandbox]:
     clock = FrozenClock()
     settings = {
         "deadlock_timeout": "10ms",
@@ -318,7 +316,7 @@ async def stage(url: str, actors: int) -> AsyncIterator[Stage]:
     watcher = await asyncpg.connect(url)
     try:
         pids = [connection.get_server_pid() for connection in connections]
-        yield Stage(make_driver(clock), clock, connections, pids, watcher)
+        yield Sandbox(make_driver(clock), clock, connections, pids, watcher)
     finally:
         for connection in [*connections, watcher]:
             await connection.close()

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from postroom import Postroom
-from tests.postgres_chaos.crew import Crew, message
 from tests.postgres_chaos.worker import Options, open_box
+from tests.postgres_chaos.workers import WorkerProcesses, message
 
 LINES = 6
 PACE = 0.03
@@ -52,11 +52,11 @@ class Feed:
         async with asyncio.timeout(seconds), self._told:
             await self._told.wait_for(lambda: self.length >= goal)
 
-    async def until_all_claim(self, *crews: Crew, seconds: float = 60) -> None:
+    async def until_all_claim(self, *crews: WorkerProcesses, seconds: float = 60) -> None:
         """Until each of the crews has claimed something more."""
-        before = [len(crew.claims("exact")) for crew in crews]
+        before = [len(workers.claims("exact")) for workers in crews]
         async with asyncio.timeout(seconds):
-            while any(len(crew.claims("exact")) == count for crew, count in zip(crews, before, strict=True)):
+            while any(len(workers.claims("exact")) == count for workers, count in zip(crews, before, strict=True)):
                 await self.more(1)
 
     @property

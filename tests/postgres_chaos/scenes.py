@@ -10,23 +10,22 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from postroom._stores.sql.keys import KeyPrograms
 from postroom.spi import (
-    Ask,
     Box,
     Claim,
+    ClaimRequest,
     Delivery,
     Draft,
     Filter,
-    Keeping,
     Key,
     Order,
     Purge,
+    Retention,
     Settlement,
     State,
     StoredMessage,
 )
-from tests.postgres_chaos.explorer import Play, Run, Stage
+from tests.postgres_chaos.explorer import Play, Run, Sandbox
 
 ALICE, BOB, CAROL = UUID(int=1), UUID(int=2), UUID(int=3)
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
@@ -40,7 +39,7 @@ SELECT s.id FROM postroom_queue s
         SELECT FROM postroom_queue w
          WHERE w.box = s.box AND w.group_id = s.group_id
            AND (w.state = 4 OR w.available_at IS NOT NULL
-                               AND NOT (w.fence < 0 AND w.available_at > $2)))
+                               AND NOT (w.delayed AND w.available_at > $2)))
 """
 LEASES = """
 SELECT id, owner, fence, lease_until FROM postroom_queue WHERE box = $1 AND state = 2 AND $2::timestamptz IS NOT NULL
@@ -58,7 +57,7 @@ OVERTAKEN = """
 SELECT behind.id, behind.fence, ahead.id FROM postroom_queue behind
   JOIN postroom_queue ahead ON ahead.box = behind.box AND ahead.group_id = behind.group_id AND ahead.id < behind.id
  WHERE behind.box = $1 AND behind.state = 2 AND behind.lease_until > $2
-   AND NOT (ahead.fence < 0 AND ahead.available_at > $2)
+   AND NOT (ahead.delayed AND ahead.available_at > $2)
    AND ahead.owner IS DISTINCT FROM behind.owner
 """
 WAITING = """
@@ -78,7 +77,7 @@ State_ = Callable[["World"], Awaitable[None]]
 class World:
     """A box of its own, with one group in it."""
 
-    stage: Stage
+    sandbox: Sandbox
     box: Box
     claims: dict[str, Claim] = field(default_factory=dict)
     head_came_late: bool = False
@@ -86,20 +85,16 @@ class World:
 
     @property
     def queue(self) -> Any:
-        return self.stage.driver.engine.queue
-
-    @property
-    def keys(self) -> KeyPrograms:
-        return KeyPrograms(self.queue)
+        return self.sandbox.driver.engine.queue
 
     async def put(self, *names: str, **options: Any) -> None:
-        await self.stage.perform(self.queue.put(self.box, [draft(name, **options) for name in names]))
+        await self.sandbox.perform(self.queue.put(self.box, [draft(name, **options) for name in names]))
 
     async def claim(
         self, limit: int = 100, *, owner: UUID = ALICE, lease: timedelta = HOUR, topic: str | None = None
     ) -> list[StoredMessage]:
-        ask = Ask(owner, lease, limit, None if topic is None else frozenset({topic}))
-        found: list[StoredMessage] = await self.stage.perform(self.queue.claim(self.box, ask))
+        request = ClaimRequest(owner, lease, limit, None if topic is None else frozenset({topic}))
+        found: list[StoredMessage] = await self.sandbox.perform(self.queue.claim(self.box, request))
         return found
 
     async def hold(self, limit: int, *, lease: timedelta = HOUR, topic: str | None = None) -> None:
@@ -108,11 +103,11 @@ class World:
             self.claims[message.message_id] = message.claim
 
     async def settle(self, *settlements: Settlement) -> list[bool]:
-        kept: list[bool] = await self.stage.perform(self.queue.settle(self.box, settlements))
+        kept: list[bool] = await self.sandbox.perform(self.queue.settle(self.box, settlements))
         return kept
 
     async def rows(self, query: str) -> list[Any]:
-        found: list[Any] = await self.stage.watcher.fetch(query, self.box.key, self.stage.clock.now())
+        found: list[Any] = await self.sandbox.watcher.fetch(query, self.box.key, self.sandbox.clock.now())
         return found
 
 
@@ -121,12 +116,12 @@ class Template:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._moment = world.stage.clock.now()
+        self._moment = world.sandbox.clock.now()
         self._copy = ""
 
     @classmethod
-    async def of(cls, stage: Stage, state: State_, box: Box) -> Template:
-        world = World(stage, box)
+    async def of(cls, sandbox: Sandbox, state: State_, box: Box) -> Template:
+        world = World(sandbox, box)
         await state(world)
         template = cls(world)
         template._copy = await template._statement()
@@ -135,7 +130,7 @@ class Template:
     async def _statement(self) -> str:
         parts = []
         for table in ("message", "queue", "ledger"):
-            found = await self._world.stage.watcher.fetch(
+            found = await self._world.sandbox.watcher.fetch(
                 "SELECT column_name FROM information_schema.columns WHERE table_name = $1 ORDER BY ordinal_position",
                 f"postroom_{table}",
             )
@@ -153,13 +148,13 @@ class Template:
         )
 
     async def copy(self) -> World:
-        stage = self._world.stage
-        stage.clock.advance(self._moment - stage.clock.now())
+        sandbox = self._world.sandbox
+        sandbox.clock.advance(self._moment - sandbox.clock.now())
         box = replace(self._world.box, name=secrets.token_hex(8))
-        found = await stage.watcher.fetch(self._copy, self._world.box.key, box.key)
+        found = await sandbox.watcher.fetch(self._copy, self._world.box.key, box.key)
         ids = dict(map(tuple, found))
         claims = {name: claim._replace(id=ids[claim.id]) for name, claim in self._world.claims.items()}
-        return World(stage, box, claims, self._world.head_came_late)
+        return World(sandbox, box, claims, self._world.head_came_late)
 
 
 def draft(name: str, **options: Any) -> Draft:
@@ -186,7 +181,7 @@ async def pair_held(world: World) -> None:
 async def pair_late(world: World) -> None:
     await world.put("1", "2")
     await world.hold(1, lease=MINUTE)
-    world.stage.clock.advance(HOUR)
+    world.sandbox.clock.advance(HOUR)
 
 
 async def pair_free(world: World) -> None:
@@ -210,26 +205,26 @@ async def two_held(world: World) -> None:
 async def two_late(world: World) -> None:
     await world.put("1", "2", "3")
     await world.hold(2, lease=MINUTE)
-    world.stage.clock.advance(HOUR)
+    world.sandbox.clock.advance(HOUR)
 
 
 async def first_late(world: World) -> None:
     await world.put("1", "2", "3")
     await world.hold(1, lease=MINUTE)
-    world.stage.clock.advance(HOUR)
+    world.sandbox.clock.advance(HOUR)
 
 
 async def held_and_hinted(world: World) -> None:
     """2 came by a caller's transaction, and does not know yet that it stands behind 1."""
     await world.put("1")
-    await world.stage.perform(world.queue.put(world.box, [draft("2")], joined=True))
+    await world.sandbox.perform(world.queue.put(world.box, [draft("2")], in_caller_tx=True))
     await world.put("3")
     await world.hold(1)
-    await world.stage.watcher.execute(
+    await world.sandbox.watcher.execute(
         "UPDATE postroom_queue SET available_at = $2 WHERE box = $1 AND available_at IS NULL AND id = "
         "(SELECT id FROM postroom_message WHERE box = $1 AND message_id = '2')",
         world.box.key,
-        world.stage.clock.now(),
+        world.sandbox.clock.now(),
     )
 
 
@@ -239,7 +234,7 @@ async def waits_for_retry(world: World) -> None:
 
 
 async def one_not_due(world: World) -> None:
-    await world.put("1", due=world.stage.clock.now() + HOUR)
+    await world.put("1", due=world.sandbox.clock.now() + HOUR)
     await world.put("2", "3")
 
 
@@ -259,23 +254,23 @@ async def one_done(world: World) -> None:
 async def two_topics(world: World) -> None:
     """1 is for one kind of worker, the rest for another; 2 is a hint too."""
     await world.put("1", topic="a")
-    await world.stage.perform(world.queue.put(world.box, [draft("2", topic="b")], joined=True))
+    await world.sandbox.perform(world.queue.put(world.box, [draft("2", topic="b")], in_caller_tx=True))
     await world.put("3", topic="b")
 
 
 async def due_ahead_of_holder(world: World) -> None:
     """1 came to the line when it was due, ahead of 2, which a worker of another topic holds."""
-    await world.put("1", topic="a", due=world.stage.clock.now() + MINUTE)
+    await world.put("1", topic="a", due=world.sandbox.clock.now() + MINUTE)
     await world.put("2", "3", topic="b")
     await world.hold(1, topic="b")
-    world.stage.clock.advance(2 * MINUTE)
+    world.sandbox.clock.advance(2 * MINUTE)
     world.head_came_late = True
 
 
 async def due_ahead_of_late(world: World) -> None:
     """The same, and the lease on 2 has passed."""
     await due_ahead_of_holder(world)
-    world.stage.clock.advance(2 * HOUR)
+    world.sandbox.clock.advance(2 * HOUR)
 
 
 async def asleep_ahead_of_holder(world: World) -> None:
@@ -286,7 +281,7 @@ async def asleep_ahead_of_holder(world: World) -> None:
 
 async def asleep_ahead_of_late(world: World) -> None:
     await asleep_ahead_of_holder(world)
-    world.stage.clock.advance(2 * HOUR)
+    world.sandbox.clock.advance(2 * HOUR)
 
 
 async def replayed_ahead_of_holder(world: World) -> None:
@@ -296,21 +291,21 @@ async def replayed_ahead_of_holder(world: World) -> None:
     await world.settle(Settlement.dead(world.claims.pop("1"), error="bad"))
     await world.put("2", "3", topic="b")
     await world.hold(1, topic="b")
-    await world.stage.perform(world.queue.replay(world.box, Filter()))
+    await world.sandbox.perform(world.queue.replay(world.box, Filter()))
     world.head_came_late = True
 
 
 async def due_behind_holder(world: World) -> None:
     """2 is due, and stands behind 1, which a worker of another topic holds."""
     await world.put("1", topic="a")
-    await world.put("2", topic="b", due=world.stage.clock.now() + MINUTE)
+    await world.put("2", topic="b", due=world.sandbox.clock.now() + MINUTE)
     await world.hold(1, topic="a")
-    world.stage.clock.advance(2 * MINUTE)
+    world.sandbox.clock.advance(2 * MINUTE)
 
 
 async def due_behind_late(world: World) -> None:
     await due_behind_holder(world)
-    world.stage.clock.advance(2 * HOUR)
+    world.sandbox.clock.advance(2 * HOUR)
 
 
 async def collapsible_retry(world: World) -> None:
@@ -405,7 +400,7 @@ def _claims() -> None:
     for name, limit, topics in asks:
 
         def make(world: World, limit: int = limit, topics: frozenset[str] | None = topics) -> Any:
-            return lambda: world.queue.claim(world.box, Ask(BOB, HOUR, limit, topics))
+            return lambda: world.queue.claim(world.box, ClaimRequest(BOB, HOUR, limit, topics))
 
         play(name)(make)
 
@@ -430,13 +425,13 @@ def _settlements() -> None:
             if names == ("1",):
                 play(f"{verdict} 1 rolled back", callers=True, ending="ROLLBACK")(make)
 
-    def turn(world: World) -> Any:
+    def exchange(world: World) -> Any:
         held = claims_of(world, "1")
         if held is None:
             return None
-        return lambda: world.queue.turn(world.box, [Settlement.done(held[0])], Ask(ALICE, HOUR, 10))
+        return lambda: world.queue.exchange(world.box, [Settlement.done(held[0])], ClaimRequest(ALICE, HOUR, 10))
 
-    play("turn 1")(turn)
+    play("exchange 1")(exchange)
 
     def renew(world: World) -> Any:
         return (lambda: world.queue.renew(world.box, list(world.claims.values()), HOUR)) if world.claims else None
@@ -447,14 +442,14 @@ def _settlements() -> None:
 def _puts() -> None:
     drafts: dict[str, Callable[[World], list[Draft]]] = {
         "put new": lambda _: [draft("8"), draft("9")],
-        "put due": lambda world: [draft("9", due=world.stage.clock.now() + 2 * HOUR)],
+        "put due": lambda world: [draft("9", due=world.sandbox.clock.now() + 2 * HOUR)],
         "put again 1": lambda _: [draft("1")],
         "put again 2": lambda _: [draft("2")],
         "put again 2, new": lambda _: [draft("2"), draft("9")],
         "put again 0, new": lambda _: [draft("0"), draft("9")],
-        "put again 2 due": lambda world: [draft("2", due=world.stage.clock.now() + 2 * HOUR)],
-        "put again 1 expires": lambda world: [draft("1", expires=world.stage.clock.now() + 20 * HOUR)],
-        "put again 1 due": lambda world: [draft("1", due=world.stage.clock.now() + 2 * HOUR)],
+        "put again 2 due": lambda world: [draft("2", due=world.sandbox.clock.now() + 2 * HOUR)],
+        "put again 1 expires": lambda world: [draft("1", expires=world.sandbox.clock.now() + 20 * HOUR)],
+        "put again 1 due": lambda world: [draft("1", due=world.sandbox.clock.now() + 2 * HOUR)],
         "put again 2 rejected": lambda _: [draft("2", hash=b"2", on_conflict="reject")],
         "put again 2 kept": lambda _: [draft("2", hash=b"2", on_conflict="keep")],
         "put again 1 refused": lambda _: [draft("1", on_duplicate="reject")],
@@ -465,7 +460,7 @@ def _puts() -> None:
     for name, of in drafts.items():
 
         def make(world: World, of: Callable[[World], list[Draft]] = of, *, joined: bool = False) -> Any:
-            return lambda: world.queue.put(world.box, of(world), joined=joined)
+            return lambda: world.queue.put(world.box, of(world), in_caller_tx=joined)
 
         def joined(world: World, make: Any = make) -> Any:
             return make(world, joined=True)
@@ -480,14 +475,14 @@ def _marks() -> None:
         for name in ("1", "2"):
 
             def make(world: World, mark: Any = mark, name: str = name) -> Any:
-                return lambda: world.keys.mark(world.box, [Key("shop", name)], mark, "bad")
+                return lambda: world.queue.mark(world.box, [Key("shop", name)], mark, "bad")
 
             play(f"mark {name} {mark}")(make)
             play(f"mark {name} {mark} rolled back", callers=True, ending="ROLLBACK")(make)
     for name in ("1", "2"):
 
         def record(world: World, name: str = name) -> Any:
-            return lambda: world.keys.record(world.box, [Draft("shop", name)])
+            return lambda: world.queue.record(world.box, [Draft("shop", name)])
 
         play(f"record {name}")(record)
         play(f"record {name} rolled back", callers=True, ending="ROLLBACK")(record)
@@ -503,14 +498,14 @@ def _cancellations() -> None:
     for name, which in filters.items():
 
         def make(world: World, which: Filter = which) -> Any:
-            return lambda: world.keys.cancel(world.box, which)
+            return lambda: world.queue.cancel(world.box, which)
 
         play(name)(make)
         play(f"{name} in tx", callers=True)(make)
         play(f"{name} rolled back", callers=True, ending="ROLLBACK")(make)
 
 
-def _rest() -> None:
+def _cleaning() -> None:
     play("reap")(lambda world: lambda: world.queue.reap(world.box, 100))
     play("replay")(lambda world: lambda: world.queue.replay(world.box, Filter()))
     play("replay rolled back", callers=True, ending="ROLLBACK")(
@@ -525,7 +520,7 @@ _settlements()
 _puts()
 _marks()
 _cancellations()
-_rest()
+_cleaning()
 
 # -- what must be true afterwards ------------------------------------------------------------------------------------
 
@@ -571,7 +566,7 @@ async def complaints(world: World, run: Run, *, topics: Sequence[str | None] = (
 
 
 async def names_of(world: World, ids: Iterable[int]) -> list[str]:
-    found = await world.stage.watcher.fetch("SELECT message_id FROM postroom_message WHERE id = ANY ($1)", list(ids))
+    found = await world.sandbox.watcher.fetch("SELECT message_id FROM postroom_message WHERE id = ANY ($1)", list(ids))
     return [row[0] for row in found]
 
 
@@ -607,7 +602,7 @@ async def complaints_about_renewals(world: World, run: Run) -> list[str]:
                 wrong.append(f"renew has kept the claim of {name}, which holds no more")
             if kept and until is not None and until <= claim.until:
                 wrong.append(f"renew has kept the claim of {name}, and its lease still ends at {until}")
-            if kept is False and until is not None and until > world.stage.clock.now() and not waits:
+            if kept is False and until is not None and until > world.sandbox.clock.now() and not waits:
                 wrong.append(f"renew has not kept the claim of {name}, which holds until {until}")
     return wrong
 
@@ -628,7 +623,7 @@ async def complaints_about_cancellations(world: World, run: Run) -> list[str]:
 
 async def drain(world: World, topics: Sequence[str | None] = (None,)) -> list[str]:
     """Later, when all leases have passed: everything is handled, in order."""
-    world.stage.clock.advance(10 * HOUR)
+    world.sandbox.clock.advance(10 * HOUR)
     order: list[int] = []
     in_vain = 0
     for topic in itertools.islice(itertools.cycle(topics), 50):
@@ -640,7 +635,7 @@ async def drain(world: World, topics: Sequence[str | None] = (None,)) -> list[st
         kept = await world.settle(*[Settlement.done(message.claim) for message in claimed if message.claim])
         if not all(kept):
             return ["a fresh claim did not hold"]
-    left = await world.stage.watcher.fetch(
+    left = await world.sandbox.watcher.fetch(
         "SELECT id FROM postroom_queue q WHERE box = $1 AND state IN (1, 2) AND NOT EXISTS ("
         "SELECT FROM postroom_queue d WHERE d.box = q.box AND d.group_id = q.group_id AND d.state = 4 AND d.id < q.id)",
         world.box.key,
@@ -649,5 +644,5 @@ async def drain(world: World, topics: Sequence[str | None] = (None,)) -> list[st
     return wrong if order == sorted(order) else [*wrong, f"out of order: {order}"]
 
 
-def box_of(name: str, *, on_dead: Any = "unblock", keeping: Keeping | None = None) -> Box:
-    return Box("inbox", name, Order(fifo=True, on_dead=on_dead), Delivery(), keeping or Keeping())
+def box_of(name: str, *, on_dead: Any = "unblock", retention: Retention | None = None) -> Box:
+    return Box("inbox", name, Order(fifo=True, on_dead=on_dead), Delivery(), retention or Retention())

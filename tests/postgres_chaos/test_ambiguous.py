@@ -17,8 +17,8 @@ from tools.servers.proxy import Proxy
 
 from postroom import Message, NewMessage, Postroom, State
 from tests.postgres import with_driver
-from tests.postgres_chaos.crew import effects
 from tests.postgres_chaos.worker import Options, Worker
+from tests.postgres_chaos.workers import effects
 
 COMMIT = (b"COMMIT\x00", b"COMMIT;")
 """As drivers say it; not READ COMMITTED."""

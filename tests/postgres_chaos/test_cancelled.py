@@ -13,7 +13,7 @@ from tools.servers.base import wait_for
 
 from postroom import NewMessage, Postroom, State
 from tests.postgres import with_driver
-from tests.postgres_chaos.crew import CHAOS
+from tests.postgres_chaos.workers import CHAOS
 
 POOL = 4
 LEASE = 0.2

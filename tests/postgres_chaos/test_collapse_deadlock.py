@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from postroom._kernel.program import Program
-from postroom.spi import Ask, Keeping, Settlement
+from postroom._stores.sql.statements import SqlProgram
+from postroom.spi import ClaimRequest, Retention, Settlement
 from tests.postgres import shared_database
-from tests.postgres_chaos.explorer import Play, schedules, stage
+from tests.postgres_chaos.explorer import Play, sandbox, schedules
 from tests.postgres_chaos.scenes import BOB, HOUR, MINUTE, State_, Template, World, box_of, draft
 
 
 async def expired_beside_collapsible(world: World) -> None:
     await world.put("r", group="r", collapse_key="price")
     await world.put("y", group="y")
-    await world.put("X", group="x", expires=world.stage.clock.now() + MINUTE)
-    world.stage.clock.advance(HOUR)
+    await world.put("X", group="x", expires=world.sandbox.clock.now() + MINUTE)
+    world.sandbox.clock.advance(HOUR)
 
 
 async def collapsible_behind_held(world: World) -> None:
@@ -28,22 +28,22 @@ async def collapsible_behind_held(world: World) -> None:
     await world.hold(1)
 
 
-def put_known_then_collapse(world: World) -> Program[Any]:
-    yield from world.queue.put(world.box, [draft("X", group="x")], joined=True)
-    return (yield from world.queue.put(world.box, [draft("n", group="r", collapse_key="price")], joined=True))
+def put_known_then_collapse(world: World) -> SqlProgram[Any]:
+    yield from world.queue.put(world.box, [draft("X", group="x")], in_caller_tx=True)
+    return (yield from world.queue.put(world.box, [draft("n", group="r", collapse_key="price")], in_caller_tx=True))
 
 
-def ack_then_collapse(world: World) -> Program[Any]:
+def ack_then_collapse(world: World) -> SqlProgram[Any]:
     yield from world.queue.settle(world.box, [Settlement.done(world.claims["1"])])
-    return (yield from world.queue.put(world.box, [draft("m", group="h", collapse_key="price")], joined=True))
+    return (yield from world.queue.put(world.box, [draft("m", group="h", collapse_key="price")], in_caller_tx=True))
 
 
-def claim(world: World) -> Program[Any]:
-    return world.queue.claim(world.box, Ask(BOB, HOUR, 10))
+def claim(world: World) -> SqlProgram[Any]:
+    return (yield from world.queue.claim(world.box, ClaimRequest(BOB, HOUR, 10)))
 
 
-def collapse(world: World) -> Program[Any]:
-    return world.queue.put(world.box, [draft("n", group="h", collapse_key="price")])
+def collapse(world: World) -> SqlProgram[Any]:
+    return (yield from world.queue.put(world.box, [draft("n", group="h", collapse_key="price")]))
 
 
 @pytest.mark.parametrize(
@@ -55,8 +55,8 @@ def collapse(world: World) -> Program[Any]:
     ids=["claim that discards", "producer"],
 )
 async def test_a_callers_transaction_does_not_deadlock(state: State_, caller: Any, other: Any) -> None:
-    async with stage(shared_database(), 2) as scene:
-        box = box_of(secrets.token_hex(8), keeping=Keeping(dead_letter="discard"))
+    async with sandbox(shared_database(), 2) as scene:
+        box = box_of(secrets.token_hex(8), retention=Retention(dead_letter="discard"))
         template = await Template.of(scene, state, box)
         for schedule in schedules(3):
             world = await template.copy()

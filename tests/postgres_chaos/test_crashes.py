@@ -12,25 +12,25 @@ from tools.servers.postgres import PostgresServer
 from tools.servers.proxy import Proxy
 
 from tests.postgres import with_driver
-from tests.postgres_chaos.crew import (
+from tests.postgres_chaos.feed import LINES, Feed, feeding, finish_round
+from tests.postgres_chaos.workers import (
     CHAOS,
-    Crew,
+    WorkerProcesses,
     check_claims,
     check_completions,
     crew_on,
     effects,
     let_finish,
 )
-from tests.postgres_chaos.feed import LINES, Feed, feeding, finish_round
 
 FED = ("exact", "free")
 WORK: Any = {"boxes": ("exact", "sent", "free"), "lease": 1.0, "trouble": 0.05}
 
 
-async def check_promises(url: str, crew: Crew, feed: Feed) -> int:
+async def check_promises(url: str, workers: WorkerProcesses, feed: Feed) -> int:
     """When all is handled; answers how many effects of ordinary handlers came more than once."""
     await finish_round(url, feed, *FED)
-    await asyncio.to_thread(let_finish, url, crew)
+    await asyncio.to_thread(let_finish, url, workers)
     everything, count = feed.everything, LINES * feed.length
     # 1: one completion for each key. 4: nothing is lost; all that was accepted is done.
     check_completions(url, {"exact": count, "free": count, "sent": count})
@@ -41,21 +41,21 @@ async def check_promises(url: str, crew: Crew, feed: Feed) -> int:
     # 2: the others were called at least once, and none before its predecessor had succeeded.
     repeated = done.check_order("sent", everything)
     for name in ("exact", "free", "sent"):
-        check_claims(crew.claims(name))
+        check_claims(workers.claims(name))
     return repeated
 
 
 async def test_promises_hold_when_workers_are_killed(quick_url: str, tmp_path: Path) -> None:
     url = quick_url
     chance = random.Random(1)
-    with crew_on(url, tmp_path, 3, **WORK) as crew:
+    with crew_on(url, tmp_path, 3, **WORK) as workers:
         async with feeding(url, *FED) as feed:
             for _ in range(4 * CHAOS):
                 await feed.more(chance.randint(3, 8))
-                crew.kill(chance.choice(crew.processes))
-                await asyncio.to_thread(crew.start)
-        await check_promises(url, crew, feed)
-        crew.stop()
+                workers.kill(chance.choice(workers.processes))
+                await asyncio.to_thread(workers.start)
+        await check_promises(url, workers, feed)
+        workers.stop()
 
 
 async def test_promises_hold_when_the_server_restarts_and_crashes(
@@ -63,7 +63,7 @@ async def test_promises_hold_when_the_server_restarts_and_crashes(
 ) -> None:
     """Workers of both drivers go on by themselves; what a producer was told is stored survives kill -9."""
     url = server.url(database)
-    with crew_on(with_driver(url, "asyncpg"), tmp_path, 1, **WORK) as crew:
+    with crew_on(with_driver(url, "asyncpg"), tmp_path, 1, **WORK) as workers:
         (tmp_path / "psycopg").mkdir()
         with crew_on(with_driver(url, "psycopg"), tmp_path / "psycopg", 1, **WORK) as other:
             async with feeding(url, *FED) as feed:
@@ -73,10 +73,10 @@ async def test_promises_hold_when_the_server_restarts_and_crashes(
                         await asyncio.to_thread(end)
                         await asyncio.to_thread(server.start)
                         await feed.more(5)
-                        await feed.until_all_claim(crew, other)
+                        await feed.until_all_claim(workers, other)
             assert feed.errors  # it was noticed
-            await check_promises(url, crew, feed)
-            crew.stop()
+            await check_promises(url, workers, feed)
+            workers.stop()
             other.stop()
 
 
@@ -87,10 +87,10 @@ async def test_promises_hold_when_connections_are_cut(
     url = server.url(database)
     with Proxy(server.host, server.port) as proxy:
         through = with_driver(url.replace(str(server.port), str(proxy.port)), driver)
-        with crew_on(through, tmp_path, 2, **WORK) as crew:
+        with crew_on(through, tmp_path, 2, **WORK) as workers:
             async with feeding(through, *FED) as feed:
                 for _ in range(8 * CHAOS):
                     await feed.more(2)
                     await asyncio.to_thread(proxy.cut)
-            await check_promises(url, crew, feed)
-            crew.stop()
+            await check_promises(url, workers, feed)
+            workers.stop()

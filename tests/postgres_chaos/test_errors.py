@@ -15,7 +15,7 @@ from tools.servers.base import wait_for
 from tools.servers.postgres import PostgresServer
 
 from postroom import Message, NewMessage, Postroom, State, StorageRetry
-from postroom._stores.sql.drivers.failures import sqlstate
+from postroom._stores.sql.postgres.errors import sqlstate
 from postroom.sync import Postroom as SyncPostroom
 from tests.postgres import with_driver
 

@@ -10,11 +10,11 @@ from tools.servers.base import ServerMissing, missing, wait_for
 from tools.servers.postgres import PostgresServer
 
 from postroom import Postroom, StorageRetry
-from postroom._stores.sql.drivers.failures import sqlstate
+from postroom._stores.sql.postgres.errors import sqlstate
 from tests.postgres import with_driver
-from tests.postgres_chaos.crew import crew_on, prepare
 from tests.postgres_chaos.feed import feeding
 from tests.postgres_chaos.test_crashes import FED, WORK, check_promises
+from tests.postgres_chaos.workers import crew_on, prepare
 
 
 async def test_workers_of_both_drivers_follow_the_primary(tmp_path: Path) -> None:

@@ -16,9 +16,9 @@ from typing import Any, Literal
 
 import pytest
 
-from postroom.spi import Keeping
+from postroom.spi import Retention
 from tests.postgres import shared_database
-from tests.postgres_chaos.explorer import RandomSchedule, Run, Stage, schedules, stage
+from tests.postgres_chaos.explorer import RandomSchedule, Run, Sandbox, sandbox, schedules
 from tests.postgres_chaos.scenes import PLAYS, STATES, Template, World, box_of, complaints
 
 CHAOS = int(os.environ.get("POSTROOM_CHAOS", "1"))
@@ -35,7 +35,7 @@ pair_held       | done 1         | put again 2 rolled back
 pair_held       | done 1         | put again 2 rejected
 pair_held       | done 1         | put due
 pair_held       | dead 1         | put again 1
-pair_held       | turn 1         | mark 2 dead rolled back
+pair_held       | exchange 1     | mark 2 dead rolled back
 pair_held       | done 1         | put again 1 refused
 pair_held       | done 1         | put again 1 refused in tx
 pair_held       | dead 1         | put again 1 refused
@@ -70,7 +70,7 @@ two_topics      | claim b        | claim all
 two_late        | claim one      | done 2
 two_late        | claim one      | done 1+2
 two_late        | claim one      | renew
-two_late        | claim all      | turn 1
+two_late        | claim all      | exchange 1
 two_held        | done 1         | release 2
 waits_for_retry | claim all      | put again 1 due
 waits_for_retry | mark 1 dead    | put new
@@ -95,7 +95,7 @@ collapsible_behind_held  | claim all | put collapse
 collapsible_behind_held  | claim all | put collapse in tx
 collapsible_behind_held  | claim all | renew
 collapsible_behind_held  | done 1    | put collapse
-collapsible_behind_held  | turn 1    | put collapse
+collapsible_behind_held  | exchange 1 | put collapse
 collapsible_behind_held  | reap      | put collapse
 alone_free      | claim all      | cancel 1
 alone_free      | cancel 1       | put new
@@ -220,8 +220,8 @@ def parsed(table: str) -> list[list[str]]:
 
 
 @pytest.fixture
-async def scene() -> AsyncIterator[Stage]:
-    async with stage(shared_database(), 3) as made:
+async def scene() -> AsyncIterator[Sandbox]:
+    async with sandbox(shared_database(), 3) as made:
         yield made
 
 
@@ -231,7 +231,7 @@ async def check(world: World, run: Run, topics: Sequence[str | None] = (None,)) 
 
 
 async def explore(
-    scene: Stage, state: str, first: str, second: str, *, topics: Sequence[str | None] = (None,), **options: Any
+    scene: Sandbox, state: str, first: str, second: str, *, topics: Sequence[str | None] = (None,), **options: Any
 ) -> None:
     template = await Template.of(scene, STATES[state], box_of(secrets.token_hex(8), **options))
     runs = 0
@@ -245,14 +245,14 @@ async def explore(
 
 
 @pytest.mark.parametrize(("state", "first", "second"), parsed(PAIRS))
-async def test_every_order_of_two_verbs(scene: Stage, state: str, first: str, second: str) -> None:
+async def test_every_order_of_two_verbs(scene: Sandbox, state: str, first: str, second: str) -> None:
     await explore(scene, state, first, second)
 
 
 @pytest.mark.parametrize("topics", [("a", "b"), ("b", "a")], ids=["a first", "b first"])
 @pytest.mark.parametrize(("state", "first", "second"), parsed(TOPICAL))
 async def test_every_order_where_workers_claim_by_topic(
-    scene: Stage, state: str, first: str, second: str, topics: tuple[str, str]
+    scene: Sandbox, state: str, first: str, second: str, topics: tuple[str, str]
 ) -> None:
     """In the end, workers of one topic each drain the group in turn."""
     await explore(scene, state, first, second, topics=topics)
@@ -260,19 +260,19 @@ async def test_every_order_where_workers_claim_by_topic(
 
 @pytest.mark.parametrize(("state", "first", "second"), parsed(BLOCKED))
 async def test_every_order_where_a_dead_letter_blocks_its_group(
-    scene: Stage, state: str, first: str, second: str
+    scene: Sandbox, state: str, first: str, second: str
 ) -> None:
     await explore(scene, state, first, second, on_dead="block")
 
 
 @pytest.mark.parametrize(("state", "first", "second"), parsed(FORGETFUL))
-async def test_every_order_where_content_is_removed(scene: Stage, state: str, first: str, second: str) -> None:
+async def test_every_order_where_content_is_removed(scene: Sandbox, state: str, first: str, second: str) -> None:
     """The content is in another table than the queue: whoever needs both must take them in one order."""
     discard: Literal["keep", "discard"] = "keep" if state == "one_dead" else "discard"
-    await explore(scene, state, first, second, keeping=Keeping(on_success="delete", dead_letter=discard))
+    await explore(scene, state, first, second, retention=Retention(on_success="delete", dead_letter=discard))
 
 
-async def test_crowds_of_three_in_random_orders(scene: Stage) -> None:
+async def test_crowds_of_three_in_random_orders(scene: Sandbox) -> None:
     seed = int(os.environ.get("POSTROOM_SEED", "1"))
     templates: dict[tuple[str, str], Template] = {}
     for number in range(CROWDS):

@@ -13,12 +13,13 @@ import pytest
 
 from postroom import NewMessage, Postroom
 from postroom._stores.sql.statements import Migration
+from postroom._stores.wrapper import innermost
 from postroom.errors import SchemaTooNew
 from postroom.sync import Postroom as SyncPostroom
 from tests.postgres import with_driver
-from tests.postgres_chaos.crew import crew_on
 from tests.postgres_chaos.feed import feeding
 from tests.postgres_chaos.test_crashes import FED, WORK, check_promises
+from tests.postgres_chaos.workers import crew_on
 
 ROOMS = 6
 
@@ -51,17 +52,17 @@ async def test_rooms_that_make_their_tables_on_first_use_may_start_together(bare
 
 def add_a_column(room: Any) -> None:
     """What the next version of this package might bring."""
-    engine: Any = room.store.store._driver.engine
+    engine: Any = innermost(room.store)._driver.engine
     change = Migration(99, "later", "ALTER TABLE postroom_queue ADD COLUMN later integer;\n")
     engine.migrations = (*engine.migrations, change)
-    room.store.store._schema.newest = 99
+    innermost(room.store)._schema.newest = 99
 
 
 async def test_workers_go_on_while_the_tables_change_under_them(quick_url: str, tmp_path: Path) -> None:
     url = quick_url
     (tmp_path / "other").mkdir()
     with (
-        crew_on(with_driver(url, "asyncpg"), tmp_path, 1, **WORK) as crew,
+        crew_on(with_driver(url, "asyncpg"), tmp_path, 1, **WORK) as workers,
         crew_on(with_driver(url, "psycopg"), tmp_path / "other", 1, **WORK) as other,
     ):
         async with feeding(url, *FED) as feed:
@@ -80,8 +81,8 @@ async def test_workers_go_on_while_the_tables_change_under_them(quick_url: str, 
                 with pytest.raises(SchemaTooNew):
                     await late.inbox("late").find()
             connection.execute("DELETE FROM postroom_schema WHERE version = 99")
-        await check_promises(url, crew, feed)
-        crew.stop()
+        await check_promises(url, workers, feed)
+        workers.stop()
         other.stop()
 
 

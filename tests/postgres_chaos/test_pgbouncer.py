@@ -16,9 +16,9 @@ from tools.servers.postgres import PostgresServer
 from postroom import NewMessage, Postroom, State
 from postroom.sync import Postroom as SyncPostroom
 from tests.postgres import with_driver
-from tests.postgres_chaos.crew import crew_on
 from tests.postgres_chaos.feed import feeding
 from tests.postgres_chaos.test_crashes import FED, WORK, check_promises
+from tests.postgres_chaos.workers import crew_on
 
 SERVER_CONNECTIONS = 2
 
@@ -78,17 +78,17 @@ async def test_workers_of_both_drivers_share_two_connections(
     url = f"{bouncer.url(database)}?pgbouncer=true"
     (tmp_path / "other").mkdir()
     with (
-        crew_on(with_driver(url, "asyncpg"), tmp_path, 1, **WORK) as crew,
+        crew_on(with_driver(url, "asyncpg"), tmp_path, 1, **WORK) as workers,
         crew_on(with_driver(url, "psycopg"), tmp_path / "other", 1, **WORK) as other,
     ):
         async with feeding(url, *FED) as feed:
             await feed.more(15)
-            await feed.until_all_claim(crew, other)
+            await feed.until_all_claim(workers, other)
             sessions = server.query(
                 "SELECT query FROM pg_stat_activity WHERE datname = %s AND backend_type = 'client backend'", database
             )
         assert 0 < len(sessions) <= SERVER_CONNECTIONS
         assert not [query for (query,) in sessions if query.upper().startswith("LISTEN")]
-        await check_promises(server.url(database), crew, feed)
-        crew.stop()
+        await check_promises(server.url(database), workers, feed)
+        workers.stop()
         other.stop()

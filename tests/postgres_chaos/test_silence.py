@@ -10,11 +10,11 @@ import pytest
 from tools.servers.postgres import PostgresServer
 from tools.servers.proxy import Proxy
 
-from postroom._stores.sql.drivers.asyncpg import AsyncpgPool
-from postroom._stores.sql.drivers.pools import PoolSettings
-from postroom._stores.sql.drivers.postgres import PostgresDriver
-from postroom._stores.sql.drivers.psycopg import PsycopgPool
-from postroom._stores.sql.engines.postgres.engine import PostgresEngine
+from postroom._stores.sql.postgres.asyncpg import AsyncpgPool
+from postroom._stores.sql.postgres.driver import PostgresDriver
+from postroom._stores.sql.postgres.engine import PostgresEngine
+from postroom._stores.sql.postgres.psycopg import PsycopgPool
+from postroom._stores.sql.postgres.settings import PoolSettings
 from postroom._stores.sql.store import SqlStore
 from postroom.spi import Box, Draft, State
 
@@ -32,8 +32,8 @@ def proxy(server: PostgresServer) -> Any:
 async def store(request: Any, server: PostgresServer, proxy: Proxy, database: str) -> AsyncIterator[SqlStore]:
     """Less patient than usual."""
     url = server.url(database).replace(f":{server.port}/", f":{proxy.port}/")
-    pool = POOLS[request.param](PoolSettings(url, answer_seconds=0.5, connect_seconds=2))
-    made = SqlStore(PostgresDriver(pool, PostgresEngine(notifies=False), name="silent", wires=()))
+    pool = POOLS[request.param](PoolSettings(url, response_timeout=0.5, connect_timeout=2))
+    made = SqlStore(PostgresDriver(pool, PostgresEngine(notifies=False), name="silent", adapters=()))
     yield made
     await made.close()
 

@@ -20,9 +20,9 @@ import pytest
 
 from postroom import Postroom
 from tests.postgres import with_driver
-from tests.postgres_chaos import crew as crews
-from tests.postgres_chaos.crew import CHAOS, HOLDERS, crew_on, effects, let_finish, message
+from tests.postgres_chaos import workers as crews
 from tests.postgres_chaos.worker import Options, open_box
+from tests.postgres_chaos.workers import CHAOS, HOLDERS, crew_on, effects, let_finish, message
 
 PROCESSES, WORKERS = 4, 4
 
@@ -57,12 +57,12 @@ async def test_no_message_is_claimed_twice(tmp_path: Path, quick_url: str, drive
             await box.enqueue_many([message(start + number, 0) for number in range(1000)])
         with crew_on(
             with_driver(f"{url}?pool_size=4", driver), tmp_path, PROCESSES, workers=WORKERS, boxes=("plain",)
-        ) as crew:
+        ) as workers:
             for start in range(count // 2, count, 100):  # and while they work
                 await box.enqueue_many([message(start + number, 0) for number in range(100)])
-            await asyncio.to_thread(let_finish, url, crew)
-            crew.stop()
-    claims = crew.claims("plain")
+            await asyncio.to_thread(let_finish, url, workers)
+            workers.stop()
+    claims = workers.claims("plain")
     assert len(claims) == len({claim.id for claim in claims}) == count
     owners = {claim.owner for claim in claims}
     assert len(owners) > PROCESSES  # it was a crowd
@@ -115,12 +115,12 @@ async def test_groups_keep_their_order(tmp_path: Path, quick_url: str, groups: i
         box = open_box(room, Options(url, "", **options), "exact")
         producers = [Producer(url, box, range(n, groups, 4), seed=n) for n in range(4)]
         with (
-            crew_on(f"{url}?pool_size=4", tmp_path, PROCESSES, workers=WORKERS, **options) as crew,
+            crew_on(f"{url}?pool_size=4", tmp_path, PROCESSES, workers=WORKERS, **options) as workers,
             watch(url) as held_twice,
         ):
             await asyncio.gather(*(producer.put(length * CHAOS) for producer in producers))
-            await asyncio.to_thread(let_finish, url, crew)
-            crew.stop()
+            await asyncio.to_thread(let_finish, url, workers)
+            workers.stop()
     everything = {line: numbers for producer in producers for line, numbers in producer.numbers.items()}
     assert sum(map(len, everything.values())) == groups * length * CHAOS
     assert not held_twice
@@ -128,5 +128,5 @@ async def test_groups_keep_their_order(tmp_path: Path, quick_url: str, groups: i
     done.check_exact("exact", everything)
     done.check_order("sent", everything)
     for name in ("exact", "sent"):
-        crews.check_claims(crew.claims(name))
+        crews.check_claims(workers.claims(name))
         crews.check_completions(url, {name: groups * length * CHAOS})

@@ -24,7 +24,7 @@ def _installed() -> None:
 
 
 @pytest.fixture
-def tell(capsys: pytest.CaptureFixture[str]) -> Callable[[str], None]:
+def emit(capsys: pytest.CaptureFixture[str]) -> Callable[[str], None]:
     """Says what was measured, of a test that passes too."""
 
     def say(text: str) -> None:

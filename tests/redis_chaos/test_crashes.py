@@ -12,17 +12,17 @@ import pytest
 import redis
 from tools.servers.redis import Fsync, RedisServer
 
-from tests.redis_chaos.crew import (
+from tests.redis_chaos.workload import (
     BOX_KEY,
     CHAOS,
     Acked,
-    Crew,
+    Workload,
     check_handled,
     check_order,
     check_whole,
-    crew_on,
     given_twice,
     lost,
+    workload_on,
 )
 from tests.redis_invariants import Snapshot, complaints
 
@@ -33,51 +33,51 @@ ALLOWED = {"always": 0.0, "everysec": 2.0}
 @pytest.mark.parametrize("fifo", [False, True], ids=["unordered", "fifo"])
 @pytest.mark.parametrize("fsync", ["always", "everysec"])
 def test_a_killed_server_keeps_its_promise(
-    tmp_path: Path, fsync: Fsync, fifo: bool, tell: Callable[[str], None]
+    tmp_path: Path, fsync: Fsync, fifo: bool, emit: Callable[[str], None]
 ) -> None:
     with RedisServer(appendonly=True, appendfsync=fsync) as server:
-        with crew_on(server.url(), tmp_path, workers=2, writers=2, fifo=fifo) as crew:
+        with workload_on(server.url(), tmp_path, workers=2, writers=2, fifo=fifo) as workload:
             kills = []
             for _ in range(2 * CHAOS):
-                crew.await_more(300)
+                workload.await_more(300)
                 server.kill()
                 kills.append(time.time())
                 server.start()
-                crew.await_more(300)
-            gone = _finish(crew, server)
+                workload.await_more(300)
+            gone = _finish(workload, server)
             for acked in gone:
                 assert any(kill - ALLOWED[fsync] <= acked.when <= kill for kill in kills), acked
             if fsync == "always":
                 assert gone == []
-                assert given_twice(crew.claims()) == []
+                assert given_twice(workload.claims()) == []
                 if fifo:
-                    check_order(crew.calls())
-        tell(f"AOF {fsync}: {len(gone)} of {len(crew.acked())} acknowledged messages lost in {len(kills)} kills")
+                    check_order(workload.calls())
+        emit(f"AOF {fsync}: {len(gone)} of {len(workload.acked())} acknowledged messages lost in {len(kills)} kills")
 
 
-def test_snapshots_alone_lose_what_came_later(tmp_path: Path, tell: Callable[[str], None]) -> None:
+def test_snapshots_alone_lose_what_came_later(tmp_path: Path, emit: Callable[[str], None]) -> None:
     """As Redis comes: everything since the last snapshot is gone, and what is left is whole."""
     with RedisServer() as server:
-        with crew_on(server.url(), tmp_path, workers=2, writers=2) as crew:
-            crew.await_more(300)
+        with workload_on(server.url(), tmp_path, workers=2, writers=2) as workload:
+            workload.await_more(300)
             server.query("SAVE")
-            crew.await_more(300)
+            workload.await_more(300)
             server.kill()
             server.start()
-            crew.await_more(300)
-            gone = _finish(crew, server)
-        tell(f"snapshots: {len(gone)} of {len(crew.acked())} acknowledged messages lost")
+            workload.await_more(300)
+            gone = _finish(workload, server)
+        emit(f"snapshots: {len(gone)} of {len(workload.acked())} acknowledged messages lost")
 
 
-def _finish(crew: Crew, server: RedisServer) -> list[Acked]:
-    crew.stop(crew.writers)
+def _finish(workload: Workload, server: RedisServer) -> list[Acked]:
+    workload.stop(workload.writers)
     connect = _connecting(server)
-    box = crew.let_finish(connect)
+    box = workload.let_finish(connect)
     with closing(connect()) as client:
-        check_whole(client, crew)
-    gone = lost(crew, box)
-    check_handled(crew, box)
-    crew.stop(crew.workers)
+        check_whole(client, workload)
+    gone = lost(workload, box)
+    check_handled(workload, box)
+    workload.stop(workload.workers)
     return gone
 
 
@@ -89,9 +89,9 @@ def test_a_log_that_is_cut_anywhere_leaves_a_whole_box(tmp_path: Path) -> None:
     """A power cut ends the log in the middle of a write: a script is in it as a whole, or not at all."""
     chance = random.Random(1)
     with RedisServer(appendonly=True) as server:
-        with crew_on(server.url(), tmp_path, workers=2, writers=2, fifo=True, trouble=0.1) as crew:
-            crew.await_more(300)
-            crew.close()
+        with workload_on(server.url(), tmp_path, workers=2, writers=2, fifo=True, trouble=0.1) as workload:
+            workload.await_more(300)
+            workload.close()
         server.kill()
         [log] = (server.data / "appendonlydir").glob("*.incr.aof")
         whole = log.read_bytes()
@@ -100,7 +100,7 @@ def test_a_log_that_is_cut_anywhere_leaves_a_whole_box(tmp_path: Path) -> None:
             log.write_bytes(whole[: chance.randint(len(whole) // 10, len(whole))])
             server.start()
             with closing(redis.Redis.from_url(server.url())) as client:
-                assert complaints(client, crew.options.prefix, BOX_KEY) == []
-                sizes.append(len(Snapshot.take(client, crew.options.prefix, BOX_KEY).contents))
+                assert complaints(client, workload.options.prefix, BOX_KEY) == []
+                sizes.append(len(Snapshot.take(client, workload.options.prefix, BOX_KEY).contents))
             server.kill()
         assert len(set(sizes)) > 10  # it was cut in many places

@@ -19,17 +19,17 @@ from tools.servers.redis import RedisServer
 from tools.servers.redis_cluster import RedisCluster
 from tools.servers.redis_sentinel import RedisSentinel
 
-from tests.redis_chaos.crew import (
+from tests.redis_chaos.workload import (
     BOX_KEY,
     CHAOS,
-    Crew,
+    Workload,
     check_handled,
     check_order,
     check_whole,
-    crew_on,
     given_twice,
     lost,
     mistakable,
+    workload_on,
 )
 
 WAIT = "wait_replicas=1&wait_timeout=500"
@@ -39,55 +39,61 @@ UNSEEN = 1000
 
 @pytest.mark.parametrize("fifo", [False, True], ids=["unordered", "fifo"])
 def test_with_sentinel_nothing_replicated_is_lost(tmp_path: Path, fifo: bool) -> None:
-    with RedisSentinel() as sentinel, crew_on(_sentinel_url(sentinel, WAIT), tmp_path, **_crowd(fifo=fifo)) as crew:
+    with (
+        RedisSentinel() as sentinel,
+        workload_on(_sentinel_url(sentinel, WAIT), tmp_path, **_crowd(fifo=fifo)) as workload,
+    ):
         for _ in range(CHAOS):
-            crew.await_more(300)
+            workload.await_more(300)
             old = sentinel.primary
             with dying_alone(old, sentinel.data_servers) as await_unseen:
                 await_unseen(UNSEEN)
             sentinel.await_failover(old)
-            crew.await_more(300)
+            workload.await_more(300)
             old.start()  # it comes back as a replica, and everything that it alone knew is gone
             _await_following(sentinel, old)
-        _check_all(crew, lambda: sentinel.primary, strict=True, fifo=fifo)
+        _check_all(workload, lambda: sentinel.primary, strict=True, fifo=fifo)
 
 
 def test_in_a_cluster_nothing_replicated_is_lost(tmp_path: Path) -> None:
-    with RedisCluster(replicas=1) as cluster, crew_on(_cluster_url(cluster, WAIT), tmp_path, **_crowd()) as crew:
-        key = _key(crew)
+    with (
+        RedisCluster(replicas=1) as cluster,
+        workload_on(_cluster_url(cluster, WAIT), tmp_path, **_crowd()) as workload,
+    ):
+        key = _key(workload)
         for _ in range(CHAOS):
-            crew.await_more(300)
+            workload.await_more(300)
             old = cluster.primary_of(key)
             with dying_alone(old, cluster.replicas_of(old)) as await_unseen:
                 await_unseen(UNSEEN)
             new = cluster.await_failover(old, key)
             old.start()  # until it is back, nothing can be replicated, and so nothing is acknowledged
             new.wait_for_replicas(1)
-            crew.await_more(300)
-        _check_all(crew, lambda: cluster.primary_of(key), strict=True)
+            workload.await_more(300)
+        _check_all(workload, lambda: cluster.primary_of(key), strict=True)
 
 
 @pytest.mark.parametrize("kind", ["sentinel", "cluster"])
-def test_what_asynchronous_replication_loses(tmp_path: Path, kind: str, tell: Callable[[str], None]) -> None:
+def test_what_asynchronous_replication_loses(tmp_path: Path, kind: str, emit: Callable[[str], None]) -> None:
     """Messages. But the box is whole, the workers go on, and no outcome of a lost message is taken for another's."""
     with RedisSentinel() if kind == "sentinel" else RedisCluster(replicas=1) as ensemble:
         url = _sentinel_url(ensemble, "") if isinstance(ensemble, RedisSentinel) else _cluster_url(ensemble, "")
-        with crew_on(url, tmp_path, **_crowd(pace=0.0)) as crew:
-            crew.await_more(1000)
+        with workload_on(url, tmp_path, **_crowd(pace=0.0)) as workload:
+            workload.await_more(1000)
             if isinstance(ensemble, RedisSentinel):
                 old = ensemble.primary
                 with dying_alone(old, ensemble.data_servers):
-                    crew.await_more(100)
+                    workload.await_more(100)
                 new = ensemble.await_failover(old)
             else:
-                old = ensemble.primary_of(_key(crew))
+                old = ensemble.primary_of(_key(workload))
                 with dying_alone(old, ensemble.replicas_of(old)):
-                    crew.await_more(100)
-                new = ensemble.await_failover(old, _key(crew))
-            crew.await_more(1000)
-            gone, twice, acked = _check_all(crew, lambda: new, strict=False)
-            mixed = mistakable(crew.claims())
-        tell(
+                    workload.await_more(100)
+                new = ensemble.await_failover(old, _key(workload))
+            workload.await_more(1000)
+            gone, twice, acked = _check_all(workload, lambda: new, strict=False)
+            mixed = mistakable(workload.claims())
+        emit(
             f"{kind}, without WAIT: {gone} of {acked} acknowledged messages lost, {twice} claims given twice, "
             f"of which {mixed} to the same worker for another message"
         )
@@ -135,8 +141,8 @@ def _cluster_url(cluster: RedisCluster, query: str) -> str:
     return f"redis+cluster://{hosts}?{query}"
 
 
-def _key(crew: Crew) -> str:
-    return f"{{{crew.options.prefix}:{BOX_KEY}}}"
+def _key(workload: Workload) -> str:
+    return f"{{{workload.options.prefix}:{BOX_KEY}}}"
 
 
 def _await_following(sentinel: RedisSentinel, old: RedisServer) -> None:
@@ -146,19 +152,19 @@ def _await_following(sentinel: RedisSentinel, old: RedisServer) -> None:
 
 
 def _check_all(
-    crew: Crew, primary: Callable[[], RedisServer], *, strict: bool, fifo: bool = False
+    workload: Workload, primary: Callable[[], RedisServer], *, strict: bool, fifo: bool = False
 ) -> tuple[int, int, int]:
     """When all is handled: lost messages, claims that were given twice, and messages that were acknowledged."""
-    crew.stop(crew.writers)
-    box = crew.let_finish(lambda: redis.Redis.from_url(primary().url()))
+    workload.stop(workload.writers)
+    box = workload.let_finish(lambda: redis.Redis.from_url(primary().url()))
     with closing(redis.Redis.from_url(primary().url())) as client:
-        check_whole(client, crew)
-    gone, twice = lost(crew, box), given_twice(crew.claims())
-    check_handled(crew, box)
+        check_whole(client, workload)
+    gone, twice = lost(workload, box), given_twice(workload.claims())
+    check_handled(workload, box)
     if strict:
         assert gone == []
         assert twice == []
         if fifo:
-            check_order(crew.calls())
-    crew.stop(crew.workers)
-    return len(gone), len(twice), len(crew.acked())
+            check_order(workload.calls())
+    workload.stop(workload.workers)
+    return len(gone), len(twice), len(workload.acked())

@@ -11,9 +11,9 @@ import redis
 from tools.servers.redis import RedisServer
 
 from postroom import NewMessage, OwnerToken, Postroom
-from postroom._stores.redis.layout import NAMES, box_keys
+from postroom._stores.redis.layout import KEYS, box_keys
 from tests.redis import open_at
-from tests.redis_chaos.crew import new_prefix
+from tests.redis_chaos.workload import new_prefix
 from tests.redis_invariants import Snapshot, complaints
 
 KEY = "inbox:lines"
@@ -65,10 +65,10 @@ def test_a_sound_box_has_no_complaints(server: RedisServer, prefix: str) -> None
         assert complaints(client, prefix, KEY, counts={**counts, first: 99})
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "meta"])
+@pytest.mark.parametrize("name", [name for name in KEYS if name != "meta"])
 def test_something_missing_is_noticed(server: RedisServer, prefix: str, name: str) -> None:
     with redis.Redis.from_url(server.url()) as client:
-        keys = dict(zip(NAMES, box_keys(prefix, KEY), strict=True))
+        keys = dict(zip(KEYS, box_keys(prefix, KEY), strict=True))
         key = keys[name].decode()
         remove: Any = client.hdel if client.type(key) == b"hash" else client.zrem
         # A waiting message may well have no record in `states`; a done one must.
@@ -80,7 +80,7 @@ def test_something_missing_is_noticed(server: RedisServer, prefix: str, name: st
 def test_something_that_should_not_be_there_is_noticed(server: RedisServer, prefix: str, name: str) -> None:
     """A message in a second place."""
     with redis.Redis.from_url(server.url()) as client:
-        keys = dict(zip(NAMES, box_keys(prefix, KEY), strict=True))
+        keys = dict(zip(KEYS, box_keys(prefix, KEY), strict=True))
         other = "done" if name != "done" else "dlq"
         client.zadd(keys[name], {_some(client, keys[other].decode()): 1})
         assert complaints(client, prefix, KEY)

@@ -16,7 +16,7 @@ from tools.servers.redis import RedisServer
 from postroom import Message, NewMessage, Outcome, Postroom
 from postroom._stores.redis.layout import box_keys
 from tests.redis import open_at
-from tests.redis_chaos.crew import CHAOS, new_prefix
+from tests.redis_chaos.workload import CHAOS, new_prefix
 from tests.redis_invariants import complaints, shared_keys
 
 MESSAGES = 100_000 * CHAOS

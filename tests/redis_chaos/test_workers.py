@@ -10,15 +10,15 @@ import pytest
 import redis
 from tools.servers.redis import RedisServer
 
-from tests.redis_chaos.crew import (
+from tests.redis_chaos.workload import (
     CHAOS,
     check_handled,
     check_order,
     check_whole,
-    crew_on,
     given_twice,
     lost,
     overlapping,
+    workload_on,
 )
 
 PROCESSES, WORKERS = 4, 4
@@ -35,21 +35,21 @@ def test_killed_workers_lose_nothing(server: RedisServer, tmp_path: Path, fifo: 
     chance = random.Random(1)
     url = f"{server.url()}?pool_size=4"
     client = redis.Redis.from_url(server.url())
-    with client, crew_on(url, tmp_path, workers=PROCESSES, writers=2, fifo=fifo) as crew:
+    with client, workload_on(url, tmp_path, workers=PROCESSES, writers=2, fifo=fifo) as workload:
         for _ in range(4 * CHAOS):
-            crew.await_more(200, lambda: len(crew.handled()))
-            check_whole(client, crew)  # while all of them work
-            crew.kill(chance.choice(crew.workers))
-            crew.start(workers=1)
-        crew.stop(crew.writers)
-        box = crew.let_finish(lambda: redis.Redis.from_url(server.url()))
-        check_whole(client, crew)
-        assert lost(crew, box) == []
-        check_handled(crew, box)
-        claims = crew.claims()
+            workload.await_more(200, lambda: len(workload.handled()))
+            check_whole(client, workload)  # while all of them work
+            workload.kill(chance.choice(workload.workers))
+            workload.start(workers=1)
+        workload.stop(workload.writers)
+        box = workload.let_finish(lambda: redis.Redis.from_url(server.url()))
+        check_whole(client, workload)
+        assert lost(workload, box) == []
+        check_handled(workload, box)
+        claims = workload.claims()
         assert given_twice(claims) == []
-        assert overlapping(claims, crew.options.lease) == []
+        assert overlapping(claims, workload.options.lease) == []
         assert len({claim.owner for claim in claims}) > PROCESSES  # it was a crowd
         if fifo:
-            check_order(crew.calls())
-        crew.stop(crew.workers)
+            check_order(workload.calls())
+        workload.stop(workload.workers)

@@ -32,7 +32,7 @@ async def states(box: Any) -> dict[str, State]:
 
 
 async def state_of(box: Any, message_id: Any = "1") -> State:
-    return (await box.get(str(message_id))).state
+    return State((await box.get(str(message_id))).state)
 
 
 def ids(messages: Iterable[Any]) -> list[str]:
@@ -40,7 +40,7 @@ def ids(messages: Iterable[Any]) -> list[str]:
 
 
 def always(answer: Any = None) -> Callable[[Any], Any]:
-    """A handler that answers this."""
+    """Returns a handler that returns this."""
 
     def handle(_: Any) -> Any:
         return answer

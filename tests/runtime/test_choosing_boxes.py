@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from postroom import ArgumentTypeError, ArgumentValueError, Cleaning, Message, Postroom, State
+from postroom import ArgumentTypeError, ArgumentValueError, Cleaning, Event, Message, Postroom, State
+from postroom._kernel.observer import observes
 from tests.runtime.conftest import OpenRoom
 from tests.runtime.support import always, put, soon, state_of
 
@@ -37,27 +38,21 @@ async def test_only_these_are_started_and_others_may_follow(room: Postroom) -> N
 
 
 async def test_only_these_are_cleaned(open_room: OpenRoom) -> None:
-    room = await open_room(cleaning=Cleaning(reap_interval=timedelta(milliseconds=1)))
-    orders, mail = room.inbox("orders"), room.outbox("mail")
     reaped, twice = list[str](), asyncio.Event()
+
+    @observes("reap")
+    def watch(event: Event) -> None:
+        reaped.append(event.box.name)
+        if len(reaped) > 1:
+            twice.set()
+
+    room = await open_room(cleaning=Cleaning(reap_interval=timedelta(milliseconds=1)), observers=[watch])
+    orders, mail = room.inbox("orders"), room.outbox("mail")
     for box in (orders, mail):
         box.handler("t")(always())
-        watch(box, reaped, twice)
     await room.start([mail])
     await soon(twice.wait())
     assert set(reaped) == {"mail"}
-
-
-def watch(box: Any, reaped: list[str], twice: asyncio.Event) -> None:
-    reap = box.reap
-
-    async def watched() -> Any:
-        reaped.append(box.name)
-        if len(reaped) > 1:
-            twice.set()
-        return await reap()
-
-    box.reap = watched
 
 
 async def test_a_box_that_cannot_be_started_is_refused(room: Postroom) -> None:

@@ -1,4 +1,4 @@
-"""Which handler gets which message, in which shape, and what its answers mean."""
+"""Which handler gets which message, in which shape, and what its results mean."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ class Payment(msgspec.Struct):
     amount: int
 
 
-class Colour(enum.Enum):
+class Mode(enum.Enum):
     RED = "red"
 
 
 class Paint(msgspec.Struct):
-    colour: Colour
+    mode: Mode
 
 
 class Sealed(msgspec.Struct, forbid_unknown_fields=True):
@@ -376,7 +376,7 @@ class TestRegistration:
         for function, batch, text in wrong:
             with pytest.raises(ArgumentTypeError, match=text):
                 box.handler("t", batch=batch)(function)
-        assert len(box.handlers) == 0
+        assert len(box.topics) == 0
 
     async def test_an_annotation_that_fits_is_accepted(self, room: Postroom) -> None:
         async def anything(message: Any) -> Any: ...
@@ -390,7 +390,7 @@ class TestRegistration:
         for number, function in enumerate(functions):
             box.handler(str(number))(function)
         box.handler("some", batch=2)(some)
-        assert len(box.handlers) == 5
+        assert len(box.topics) == 5
 
     async def test_a_transaction_of_another_kind(self, room: Postroom, store: str) -> None:
         async def session(message: Message, tx: AsyncSession) -> None: ...
@@ -458,7 +458,7 @@ class TestRegistration:
         ]
         for number, annotation in enumerate(right):
             room.inbox().handler(str(number), transactional=True)(transactional(annotation))
-        assert len(room.inbox().handlers) == len(right)
+        assert len(room.inbox().topics) == len(right)
 
     async def test_a_transactional_handler_takes_the_transaction_and_is_async(self, room: Postroom, store: str) -> None:
         async def one(message: Any) -> None: ...
@@ -722,7 +722,7 @@ class TestUndecodable:
             (Order, {"number": SECRET}),
             (Order, SECRET),
             (Payment, {"amount": SECRET}),
-            (Paint, {"colour": SECRET}),
+            (Paint, {"mode": SECRET}),
             (Sealed, {SECRET: 1}),
             (Person, {"name": SECRET}),
             (Person, {"name": "n", "age": SECRET}),

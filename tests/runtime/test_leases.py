@@ -41,7 +41,7 @@ class TestRenewal:
         @box.handler("t")
         async def handle(message: Message[str]) -> None:
             calls.append("slow")
-            await other.start()  # from now on somebody else would like to have it
+            await other.start()  # from now on another worker would claim it
             await past_the_lease(events, clock)
             assert not message.lease_lost
 
@@ -129,7 +129,7 @@ class TestRenewal:
         await put(box, 1)
         await broken.start()
         await gate.reached()
-        sabotage = Sabotage(broken, "renew", "turn", "settle")
+        sabotage = Sabotage(broken, "renew", "exchange", "settle")
         await other.start()
         await soon(taken.wait())
         sabotage.mend()

@@ -225,15 +225,15 @@ class TestOneBox:
         assert two.is_running
 
     async def test_the_room_starts_beside_a_box_that_runs(self, room: Postroom) -> None:
-        """There must not be a second worker for it, which nobody would stop."""
+        """There must not be a second worker for it, which no stop would end."""
         before = tasks()
         one, two = room.inbox("one"), room.inbox("two")
         one.handler("t")(always())
         two.handler("t")(always())
         await one.start()
-        worker = room._supervisor._crews.get().running["inbox:one"]
+        worker = room._supervisor._states.get().running["inbox:one"]
         await room.start()
-        assert room._supervisor._crews.get().running["inbox:one"] is worker
+        assert room._supervisor._states.get().running["inbox:one"] is worker
         await room.stop()
         assert tasks() == before
 
@@ -371,16 +371,16 @@ class TestShutdown:
         box = room.inbox()
         got: list[Any] = []
         box.handler("t")(got.append)
-        turn: Any = room.store.turn
+        exchange: Any = room.store.exchange
         asked, answer = asyncio.Event(), asyncio.Event()
 
-        async def slow_turn(*args: Any) -> Any:
-            result = await turn(*args)
+        async def slow_exchange(*args: Any) -> Any:
+            result = await exchange(*args)
             asked.set()
             await answer.wait()
             return result
 
-        room.store.turn = slow_turn
+        room.store.exchange = slow_exchange
         await put(box, 1, 2)
         await room.start()
         await soon(asked.wait())
@@ -465,7 +465,7 @@ class TestShutdown:
 
     @pytest.mark.req("RHI-088", "C-54")
     async def test_thirty_seconds_by_default(self) -> None:
-        assert Postroom("memory://")._supervisor.patience == 30
+        assert Postroom("memory://")._supervisor.shutdown_seconds == 30
 
     @pytest.mark.req("C-54")
     async def test_an_outcome_on_its_way_survives_the_end_of_patience(self, open_room: OpenRoom) -> None:
@@ -474,14 +474,14 @@ class TestShutdown:
         box = room.inbox()
         box.handler("t")(always())
         real: Any = room.store.settle
-        real_turn: Any = room.store.turn
+        real_exchange: Any = room.store.exchange
         stuck = asyncio.Event()
 
-        async def turn(*args: Any) -> Any:
+        async def exchange(*args: Any) -> Any:
             if args[1]:
                 stuck.set()
                 await asyncio.Event().wait()
-            return await real_turn(*args)
+            return await real_exchange(*args)
 
         async def settle(*args: Any, **kwargs: Any) -> Any:
             if not stuck.is_set():
@@ -489,7 +489,7 @@ class TestShutdown:
                 await asyncio.Event().wait()
             return await real(*args, **kwargs)
 
-        room.store.turn, room.store.settle = turn, settle
+        room.store.exchange, room.store.settle = exchange, settle
         await put(box, 1)
         await room.start()
         await soon(stuck.wait())

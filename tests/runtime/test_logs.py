@@ -122,7 +122,7 @@ async def test_no_payload_and_always_a_store_and_a_box(
         await gate.reached()
         await box.mark_dead("stuck", "s")
         await logged.says("lease lost while handling")
-        sabotage = Sabotage(room, "turn", "settle", "renew")
+        sabotage = Sabotage(room, "exchange", "settle", "renew")
         await sabotage.felt()
         await put(box, "more", topic="fails", payload=SECRET)
         await logged.says("the store failed")

@@ -54,7 +54,7 @@ def box_of(room: Postroom, *, batch_size: int = 50, concurrency: int = 4) -> Any
 
 
 async def work_off(rooms: list[Postroom], events: Events, total: int) -> list[int]:
-    """All rooms work until everything is done; answers how much each has claimed."""
+    """Runs all rooms until every message is done. Returns how many messages each has claimed."""
     try:
         await asyncio.gather(*(room.start() for room in rooms))
         async with asyncio.timeout(60):

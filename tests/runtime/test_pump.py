@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from postroom import Backoff, Event, Message, Outcome, Postroom, State
+from postroom._stores.wrapper import StoreWrapper, innermost
+from postroom.spi import Verb
 from postroom.testing import Events
 from tests.runtime.conftest import OpenRoom
 from tests.runtime.support import HOUR, SOON, Gate, Logged, Sabotage, always, ids, put, soon, state_of, states
@@ -43,7 +45,7 @@ class TestClaimingAhead:
         await gate.reached()
         await events.wait("claim", count=2)
         assert (await box.counts())[State.CLAIMED] == 10
-        await put(box, 50)  # a hint changes nothing while there is no room
+        await put(box, 50)  # a wake-up changes nothing while there is no room
         assert room.health()["inbox:inbox"].in_hand == 10
         gate.open()
         await events.wait("settle", lambda _: in_hand.now == 0 and len(gate.entered) == 51)
@@ -61,19 +63,17 @@ class TestClaimingAhead:
     async def test_outcomes_share_a_transaction_with_the_next_claim(self, still: Postroom, store: str) -> None:
         """Where the store can; counted by the store's own verbs."""
         calls: list[str] = []
-        for verb in ("turn", "settle", "claim"):
-            if hasattr(still.store.store, verb):
-                setattr(still.store.store, verb, _counted(verb, getattr(still.store.store, verb), calls))
-        box = still.inbox(batch_size=10)
+        room = Postroom(store=CountingStore(innermost(still.store), calls))
+        box = room.inbox(batch_size=10)
 
         @box.handler("t")
         async def handle(message: Message[str]) -> None: ...
 
         await put(box, *range(100))
-        await still.drain()
+        await room.drain()
         assert set((await states(box)).values()) == {State.DONE}
         if store == "aiosqlite":
-            assert calls.count("turn") >= 9
+            assert calls.count("exchange") >= 9
         assert len(calls) < 60  # far from one or two for each message
 
     async def test_a_lone_message_does_not_wait_for_a_batch(self, room: Postroom, events: Events) -> None:
@@ -89,12 +89,19 @@ class TestClaimingAhead:
             await events.wait("settle", count=number + 1)
 
 
-def _counted(name: str, verb: Any, calls: list[str]) -> Any:
-    async def call(*args: Any, **kwargs: Any) -> Any:
-        calls.append(name)
-        return await verb(*args, **kwargs)
+class CountingStore(StoreWrapper):
+    """Notes the calls of three verbs."""
 
-    return call
+    def __init__(self, inner: Any, calls: list[str]) -> None:
+        self._calls = calls
+        super().__init__(inner)
+
+    def around(self, verb: Verb, function: Any) -> Any:
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            self._calls.append(verb.name)
+            return await function(*args, **kwargs)
+
+        return call if verb.name in {"exchange", "settle", "claim"} else function
 
 
 class TestWaking:
@@ -135,16 +142,16 @@ class TestWaking:
         box = room.inbox(poll_interval=HOUR)
         handled = asyncio.Event()
         box.handler("t")(lambda _: handled.set())
-        turn: Any = room.store.turn
+        exchange: Any = room.store.exchange
         looked, answer = asyncio.Event(), asyncio.Event()
 
-        async def slow_turn(*args: Any) -> Any:
-            result = await turn(*args)
+        async def slow_exchange(*args: Any) -> Any:
+            result = await exchange(*args)
             looked.set()
             await answer.wait()
             return result
 
-        room.store.turn = slow_turn
+        room.store.exchange = slow_exchange
         await room.start()
         await soon(looked.wait())
         await put(box, 1)
@@ -203,7 +210,7 @@ class TestTrouble:
         handled = asyncio.Event()
         box.handler("t")(lambda _: handled.set())
         await put(box, 1)
-        sabotage = Sabotage(room, "turn")
+        sabotage = Sabotage(room, "exchange")
         with Logged() as logged:
             await room.start()
             await sabotage.felt(3)
@@ -221,7 +228,7 @@ class TestTrouble:
 
     async def test_outcomes_are_kept_until_it_is_back(self, room: Postroom, events: Events) -> None:
         box = room.inbox(poll_interval=HOUR)
-        sabotage = Sabotage(room, "turn", "settle")
+        sabotage = Sabotage(room, "exchange", "settle")
         sabotage.mend()
         calls: list[str] = []
 
@@ -245,20 +252,20 @@ class TestTrouble:
     async def test_rests_between_tries_and_wakes_up_for_nothing_but_stop(self, room: Postroom) -> None:
         box = room.inbox(poll_interval=SOON)
         box.handler("t")(always())
-        sabotage = Sabotage(room, "turn")
+        sabotage = Sabotage(room, "exchange")
         await room.start()
         await sabotage.felt(2)
-        for number in range(5):  # each of these is a hint
+        for number in range(5):  # each of these is a wake-up
             await put(box, number)
         assert sabotage.calls < 5
         await soon(room.stop())
 
-    async def test_a_store_that_answers_nonsense(self, room: Postroom, events: Events) -> None:
+    async def test_a_store_that_returns_nonsense(self, room: Postroom, events: Events) -> None:
         """The worker breaks down over it, gives back what it had, and is started again."""
         box = room.inbox(poll_interval=HOUR)
         calls: list[int] = []
         box.handler("t")(lambda message: calls.append(message.deliveries))
-        nonsense: list[Any] = [[], ([], [])]  # fewer answers than there were outcomes
+        nonsense: list[Any] = [[], ([], [])]  # fewer results than outcomes
 
         def mad(verb: Any) -> Any:
             async def call(*args: Any) -> Any:
@@ -270,7 +277,7 @@ class TestTrouble:
 
             return call
 
-        room.store.settle, room.store.turn = mad(room.store.settle), mad(room.store.turn)
+        room.store.settle, room.store.exchange = mad(room.store.settle), mad(room.store.exchange)
         await put(box, 1)
         with Logged() as logged:
             await room.start()
@@ -289,7 +296,7 @@ class TestTrouble:
         await put(box, 1)
         await room.start()
         await gate.reached()
-        sabotage = Sabotage(room, "turn", "settle")
+        sabotage = Sabotage(room, "exchange", "settle")
         with Logged() as logged:
             gate.open()
             await sabotage.felt()
@@ -306,7 +313,7 @@ class TestTrouble:
         await put(box, 1)
         await room.start()
         await gate.reached()
-        sabotage = Sabotage(room, "turn", "settle")
+        sabotage = Sabotage(room, "exchange", "settle")
         gate.open()
         await sabotage.felt()
         stopping = asyncio.ensure_future(room.stop())
@@ -320,7 +327,7 @@ class TestTrouble:
         box = room.inbox()
         box.handler("t")(always())
         await put(box, 1)
-        Sabotage(room, "turn")
+        Sabotage(room, "exchange")
         with pytest.raises(ConnectionError):
             await soon(room.drain())
 

@@ -241,7 +241,7 @@ class TestForging:
             await box.already_processed(EVIL, EVIL)
             await box.mark_dead(EVIL, EVIL, error=EVIL)
             await box.enqueue("t", "x", source=EVIL, message_id=EVIL)
-            Sabotage(room, "turn", "settle", "claim", error=RuntimeError(EVIL))
+            Sabotage(room, "exchange", "settle", "claim", error=RuntimeError(EVIL))
             await box.start()
             await logged.says("the store failed")
             await soon(box.stop())
@@ -285,7 +285,7 @@ class TestForging:
         assert lines.count("Traceback (most recent call last):") == 2
         assert "The above exception was the direct cause of the following exception:" in lines
         assert sum("in handle" in line for line in lines) == 2
-        assert (record.funcName, record.filename) == ("settled", "report.py")
+        assert (record.funcName, record.filename) == ("settled", "message_log.py")
 
 
 class TestRedaction:
@@ -324,7 +324,7 @@ class TestRedaction:
             await box.abandon(owner, [claimed["abandoned"]], last_error=SECRET)
             await box.fail(owner, [claimed["failed"]], SECRET)
             await box.mark_dead("marked", "s", error=SECRET)
-            Sabotage(room, "turn", "settle", "claim", error=RuntimeError(SECRET))
+            Sabotage(room, "exchange", "settle", "claim", error=RuntimeError(SECRET))
             await room.start()
             await logged.says("the store failed")
             await soon(room.stop())

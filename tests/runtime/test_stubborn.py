@@ -16,7 +16,7 @@ from tests.runtime.conftest import OpenRoom
 async def test_a_handler_that_will_not_end_does_not_hold_up_the_stop(
     open_room: OpenRoom, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pump, "STUBBORN", 0.01)
+    monkeypatch.setattr(pump, "CANCEL_SECONDS", 0.01)
     room: Postroom = await open_room(shutdown_timeout=timedelta(0))
     inbox, entered, free = room.inbox(), asyncio.Event(), asyncio.Event()
 

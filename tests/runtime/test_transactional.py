@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -313,3 +314,27 @@ async def test_shutdown_in_the_middle_rolls_back_uncounted(
     assert effects() == []
     message = await box.get("1")
     assert (message.state, message.attempt) == (State.WAITING, 0)
+
+
+async def test_a_renewal_during_the_commit_is_no_lost_lease(room: Postroom, effects: Effects, events: Events) -> None:
+    """The completion ends the claim before the worker knows that it is committed."""
+    box = room.inbox(lease_seconds=1, lease_renewal=0.1)
+    begin = room.store.transaction
+
+    @asynccontextmanager
+    async def slow_to_return() -> AsyncIterator[Any]:
+        async with begin() as tx:
+            yield tx
+        await events.wait("renew", count=len(events.of("renew")) + 2)
+
+    room.store.transaction = slow_to_return
+
+    @box.handler("t", transactional=True)
+    async def handle(message: Message[str], tx: aiosqlite.Connection) -> None:
+        await write(message, tx)
+
+    await put(box, 1)
+    with Logged() as logged:
+        await soon(room.drain())
+    assert (effects(), await state_of(box)) == (["1"], State.DONE)
+    assert logged.saying("lease lost") == []

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from postroom import ArgumentTypeError, ArgumentValueError, Cleaning, Message, Postroom, State
-from postroom._runtime.pace import Pace
+from postroom._runtime.schedule import PollSchedule
 from postroom.testing import Events
 from tests.runtime.conftest import OpenRoom
 from tests.runtime.support import HOUR, SOON, Gate, Logged, Sabotage, always, put, soon
@@ -30,7 +30,7 @@ class LoopTime:
 
     async def advance(self, seconds: float) -> None:
         self._ahead += seconds
-        for _ in range(20):  # until all that has woken has had its turn
+        for _ in range(20):  # until every task that was woken has run
             await asyncio.sleep(0)
 
 
@@ -145,7 +145,7 @@ class TestReading:
         await room.start()
         await events.wait("settle", lambda event: event.result == [True] * 2)
         await loop_time.advance(HOUR.total_seconds() - 60)
-        await put(box, "later")  # a hint does not cut the pause short
+        await put(box, "later")  # a wake-up does not shorten the pause
         assert handled == ["0", "1"]
         await loop_time.advance(120)
         await events.wait("settle", lambda event: event.result == [True] * 2, count=2)
@@ -168,15 +168,15 @@ class TestReading:
 
 
 def test_a_pause_between_claims_begins_when_the_last_one_ends() -> None:
-    paced = Pace(0.5, 5.0, 10.0)
+    paced = PollSchedule(0.5, 5.0, 10.0)
     begun = paced.begin()
-    assert not paced.is_time(1.0)  # another claim does not begin beside it
+    assert not paced.is_due(1.0)  # another claim does not begin beside it
     paced.end()
     paced.learn(begun, 2, 2, 1.0, polls=True)
-    paced.hint()
-    assert not paced.is_time(10.9)
-    assert paced.next == 11.0
-    assert paced.is_time(11.0)
+    paced.wake()
+    assert not paced.is_due(10.9)
+    assert paced.next_at == 11.0
+    assert paced.is_due(11.0)
     paced.begin()
     paced.end()  # of one that failed
-    assert paced.is_time(11.0)
+    assert paced.is_due(11.0)

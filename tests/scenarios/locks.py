@@ -27,7 +27,7 @@ async def connected() -> AsyncIterator[Any]:
 
 @asynccontextmanager
 async def row_locked(id_: int) -> AsyncIterator[None]:
-    """Another client has locked a row of the queue, as the statement `sleep` of a claim locks the row ahead."""
+    """Locks a queue row on another connection, as a claim does."""
     async with connected() as connection, connection.transaction():
         found = await connection.fetch("SELECT id FROM postroom_queue WHERE id = $1 FOR NO KEY UPDATE", id_)
         assert len(found) == 1

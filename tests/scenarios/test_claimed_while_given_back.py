@@ -10,7 +10,7 @@ import pytest
 from postroom import Message, Outcome, Postroom, State
 from tests.scenarios.support import ids, put, states
 
-pytestmark = pytest.mark.parametrize("store", ["asyncpg", "psycopg", "redis"])  # the others do one turn at a time
+pytestmark = pytest.mark.parametrize("store", ["asyncpg", "psycopg", "redis"])  # the others make one exchange at a time
 
 
 class Race:
@@ -22,19 +22,19 @@ class Race:
         self.claiming = asyncio.Event()
         self._given_back = asyncio.Event()
         self._received = asyncio.Event()
-        self._turn, self._settle = room.store.turn, room.store.settle
-        room.store.turn, room.store.settle = self.turn, self.settle
+        self._turn, self._settle = room.store.exchange, room.store.settle
+        room.store.exchange, room.store.settle = self.exchange, self.settle
 
-    async def turn(self, box: Any, outcomes: Any, ask: Any) -> Any:
+    async def exchange(self, box: Any, outcomes: Any, request: Any) -> Any:
         if self.is_on and not self.claiming.is_set():
             assert outcomes == []
             self.claiming.set()
             async with asyncio.timeout(5):
                 await self._given_back.wait()
-            result = await self._turn(box, outcomes, ask)
+            result = await self._turn(box, outcomes, request)
             asyncio.get_running_loop().call_soon(self._received.set)  # runs after the worker has got the messages
             return result
-        return await self._turn(box, outcomes, ask)
+        return await self._turn(box, outcomes, request)
 
     async def settle(self, box: Any, outcomes: Any, **options: Any) -> Any:
         result = await self._settle(box, outcomes, **options)

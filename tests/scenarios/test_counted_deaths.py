@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from postroom import Message, Outcome, OwnerToken, Postroom, State
-from postroom.cli.dead.letters import lines
+from postroom.cli.dead.formatting import lines
 from tests.scenarios.support import put
 
 

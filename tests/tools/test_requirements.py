@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,7 +12,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tools.requirements import ROOT, Problem, check, expand, known_ids, read_catalog, read_missing_servers
+from tools.requirements import (
+    ROOT,
+    Problem,
+    check,
+    expand,
+    known_ids,
+    read_catalog,
+    read_conformance,
+    read_missing_servers,
+    read_stores,
+)
+
+from postroom.testing import conformance
+from tests.conformance.test_stores import STORES
 
 CATALOG = """
 [documents]
@@ -95,7 +109,7 @@ def prove(project: Path, proofs: Any, missing: tuple[str, ...] = ()) -> None:
 
 
 def page(project: Path) -> list[str]:
-    return (project / "docs/requirements.md").read_text("utf-8").splitlines()
+    return (project / "requirements/coverage.md").read_text("utf-8").splitlines()
 
 
 class TestTool:
@@ -105,7 +119,10 @@ class TestTool:
         assert "| IBX-001 | must | Key \\| pair | `TestQueue::test_key` (PostgreSQL, SQLite, memory) |" in lines
         assert "| IBX-002 | must | Atomic | `a::test_atomic` |" in lines
         assert "| IBX-003 | should | Nice | not yet |" in lines
-        assert "| IBX-SCH-01 | must | Shape | met differently ([0003](decisions/0003-tables.md)): By a view. |" in lines
+        assert (
+            "| IBX-SCH-01 | must | Shape | met differently ([0003](../docs/decisions/0003-tables.md)): By a view. |"
+            in lines
+        )
         assert "| C-01 | resolution | What is guaranteed | not yet |" in lines
 
     def test_the_page_counts(self, project: Path) -> None:
@@ -219,6 +236,17 @@ class TestTool:
         assert len(known_ids()) == len(requirements)
         assert {requirement.document for requirement in requirements} == set(documents)
 
+    def test_the_ids_of_the_public_suite_are_outside_of_the_wheel(self) -> None:
+        assert set(read_conformance()) <= set(conformance.__all__)
+        assert {id_ for tests in read_conformance().values() for ids in tests.values() for id_ in ids} <= known_ids()
+        wheel = [file for file in (ROOT / "src").rglob("*") if file.suffix in {".py", ".sql", ".lua"}]
+        assert [
+            file for file in wheel if re.search(r"\b((IBX|OBX|RHI|CEB|KOAN)-\d|C-\d\d\b)", file.read_text("utf-8"))
+        ] == []
+
+    def test_the_status_knows_every_store_of_the_conformance_tests(self) -> None:
+        assert set(STORES) - set(read_stores().names) == set()
+
 
 SAMPLE = """
 import pytest
@@ -251,8 +279,25 @@ class TestClass:
         pytest.skip("SERVER MISSING: no server")
 """
 
+PUBLIC_SUITE = """
+class SampleConformance:
+    __module__ = "postroom.testing.conformance.sample"
 
-QUIET = ("-p", "no:cacheprovider", "-p", "no:hypothesispytest", "-p", "no:asyncio")
+    def test_inherited(self):
+        pass
+
+    def test_overridden(self):
+        pass
+
+class TestStore(SampleConformance):
+    def test_overridden(self):
+        pass
+"""
+PUBLIC_IDS = """
+[SampleConformance]
+test_inherited = ["IBX-003"]
+test_overridden = ["IBX-002"]
+"""
 
 
 class TestPlugin:
@@ -273,10 +318,14 @@ class TestPlugin:
 
     def run(self, suite: Path, *arguments: str) -> str:
         environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
+        plugins = ("-p", "xdist") if "-n" in arguments else ()
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", *QUIET, *arguments],
+            [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *plugins, *arguments],
             cwd=suite,
-            env=environment,
+            env={
+                **environment,
+                "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+            },  # no plugin but xdist is needed, and most are slow
             capture_output=True,
             text=True,
             timeout=120,
@@ -332,6 +381,32 @@ class TestPlugin:
         (suite / "tests/test_sample.py").write_text(SAMPLE.replace('store("memory"', 'store("oracle"'))
         assert "test_marker: the marker store names no store" in self.run(suite)
         assert self.proofs(suite) is None
+
+    @pytest.fixture
+    def public_suite(self, suite: Path) -> Path:
+        (suite / "tests/test_sample.py").write_text(PUBLIC_SUITE)
+        (suite / "requirements/conformance.toml").write_text(PUBLIC_IDS)
+        return suite
+
+    def test_a_test_of_the_public_suite_has_the_ids_of_the_file(self, public_suite: Path) -> None:
+        output = self.run(public_suite)
+        assert self.proofs(public_suite) == {"IBX-003": {"tests/test_sample.py::TestStore::test_inherited": []}}, output
+
+    @pytest.mark.parametrize(
+        ("change", "complaint"),
+        [
+            (("test_inherited", "test_renamed"), "names SampleConformance::test_renamed, which does not exist"),
+            (("IBX-003", "IBX-999"), "test_inherited: there is no requirement 'IBX-999'"),
+        ],
+        ids=["test", "id"],
+    )
+    def test_an_unknown_name_in_the_file_is_an_error(
+        self, public_suite: Path, change: tuple[str, str], complaint: str
+    ) -> None:
+        (public_suite / "requirements/conformance.toml").write_text(PUBLIC_IDS.replace(*change))
+        output = self.run(public_suite)
+        assert complaint in output
+        assert self.proofs(public_suite) is None
 
     @pytest.mark.parametrize("arguments", [(), ("-n", "1")], ids=["alone", "xdist"])
     @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from postroom._connect.addresses import Addresses, of_parameters, of_pool, of_url
+from postroom._stores.sql.postgres.addresses import Addresses, of_parameters, of_pool, of_url
 
 
 @pytest.fixture(autouse=True)

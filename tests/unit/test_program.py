@@ -1,15 +1,17 @@
-"""Programs and their two trampolines."""
+"""Programs, and what runs them in either mode."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
 import typing
+from collections.abc import Generator
 from typing import Any
 
 import pytest
 
-from postroom._kernel.program import Async, Call, Program, Sync, call, instant, run, verb
+from postroom._kernel.program import Async, Program, Sync, call, instant, interpret, sync_runner, verb
+from tests.support import settled
 
 
 class Verbs:
@@ -84,7 +86,7 @@ def test_a_verb_is_named_after_its_class() -> None:
 
 
 class Purple(Blue):
-    """A class below a coloured one."""
+    """A class below a sync or async one."""
 
     async def plain(self, amount: int) -> int:
         return await super().plain(amount) + 1
@@ -103,11 +105,11 @@ async def test_a_verb_can_be_overridden() -> None:
     assert await Green(read_later).plain(4) == 9
 
 
-def recovering() -> Program[str]:
+def recovering() -> Generator[str, Any, str]:
     try:
         yield "bad"
     except KeyError:
-        return (yield "good")
+        return str((yield "good"))
     return "not reached"
 
 
@@ -117,11 +119,11 @@ def test_errors_are_raised_inside_the_program() -> None:
             raise KeyError(step)
         return f"did {step}"
 
-    assert run(recovering(), execute) == "did good"
+    assert sync_runner(recovering, execute)() == "did good"
 
 
 class Recovering:
-    """The same in a verb of either colour."""
+    """The same in a verb of either mode."""
 
     def __init__(self, read: Any) -> None:
         self.read = read
@@ -159,24 +161,53 @@ def test_errors_that_a_program_does_not_catch_reach_the_caller() -> None:
         raise LookupError(step)
 
     with pytest.raises(LookupError):
-        run(recovering_nothing(), execute)
+        sync_runner(recovering_nothing, execute)()
 
 
-def recovering_nothing() -> Program[None]:
+def recovering_nothing() -> Generator[str, Any, None]:
     yield "anything"
 
 
 def test_programs_compose() -> None:
-    def outer() -> Program[list[Any]]:
+    def outer() -> Generator[str, Any, list[Any]]:
         first = yield from recovering_nothing_but("a")
         second = yield from recovering_nothing_but("b")
         return [first, second]
 
-    def recovering_nothing_but(step: str) -> Program[Any]:
+    def recovering_nothing_but(step: str) -> Generator[str, Any, Any]:
         return (yield step)
 
-    assert run(outer(), str.upper) == ["A", "B"]
+    assert sync_runner(outer, str.upper)() == ["A", "B"]
 
 
-def test_a_call_names_what_to_call() -> None:
-    assert call(print, 1, end="") == Call(print, (1,), {"end": ""})
+@pytest.mark.parametrize("kind", [RedRecovering, BlueRecovering])
+async def test_a_program_of_other_steps_becomes_one_of_calls(kind: Any) -> None:
+    """An error of a call is raised inside the inner program, whatever the mode."""
+
+    def read(step: str) -> str:
+        if step == "bad":
+            raise KeyError(step)
+        return f"did {step}"
+
+    async def read_later(step: str) -> str:
+        return read(step)
+
+    class Interpreting(kind):  # type: ignore[misc]
+        @verb
+        def recover_by_steps(self) -> Program[str]:
+            return (yield from interpret(recovering(), self._perform))
+
+        def _perform(self, step: str) -> Program[str]:
+            first = yield call(self.read, step)
+            return f"{first}, {(yield call(self.read, step))}"
+
+    interpreting = Interpreting(read if kind is RedRecovering else read_later)
+    assert await settled(interpreting.recover_by_steps()) == "did good, did good"
+
+
+def test_a_call_is_made_by_the_runner_and_not_before() -> None:
+    made: list[int] = []
+    step = call(made.append, 1)
+    assert made == []
+    step()
+    assert made == [1]

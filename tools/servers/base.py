@@ -82,7 +82,7 @@ def free_port() -> int:
 
 
 def wait_for(condition: Callable[[], bool], what: str, *, seconds: float = PATIENCE) -> None:
-    """Ask until the condition holds. `what` completes the sentence "waited … seconds for"."""
+    """ClaimRequest until the condition holds. `what` completes the sentence "waited … seconds for"."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -248,7 +248,7 @@ class Server(ABC):
 
     def _spawn(self, command: Sequence[str], **streams: object) -> subprocess.Popen[bytes]:
         environment = {key: value for key, value in os.environ.items() if not key.startswith("PG")}
-        return subprocess.Popen(  # type: ignore[call-overload]
+        process: subprocess.Popen[bytes] = subprocess.Popen(  # type: ignore[call-overload]
             command,
             stdin=subprocess.DEVNULL,
             cwd=self.folder,
@@ -257,6 +257,7 @@ class Server(ABC):
             **({"user": self.user, "group": pwd.getpwnam(self.user).pw_gid, "extra_groups": []} if self.user else {}),
             **streams,
         )
+        return process
 
     def _end(self, number: signal.Signals, seconds: float) -> None:
         if self._process is None:

@@ -5,50 +5,51 @@ from __future__ import annotations
 from contextlib import ExitStack
 from functools import partial
 
-from benchmarks.common.cases.order import exchange
-from benchmarks.common.crew import Hand
-from benchmarks.common.lineup import POSTROOM, RAW
+from benchmarks.common.cases.order import take_and_refill
+from benchmarks.common.contenders import POSTROOM, RAW
+from benchmarks.common.environment import Environment, stderr
 from benchmarks.common.report import Section
-from benchmarks.common.stage import Stage, stderr
+from benchmarks.common.worker_process import WorkerProcess
 from benchmarks.rounds import Case
 from benchmarks.table import Aim
 
 FILL, PIECE = 5_000, 100_000
 
 
-def backlog(stage: Stage, *, shared: bool) -> Section:
-    """The levels, which are compared, take turns. Where the raw loop knows our tables, both work on one backlog."""
-    turns, count = stage.plan.slices
-    batch = stage.plan.batch
-    hands: dict[tuple[int, str], Hand] = {}
+def backlog(env: Environment, *, shared: bool) -> Section:
+    """The levels, which are compared, take rounds. Where the raw loop knows our tables, both work on one backlog."""
+    rounds, count = env.plan.slices
+    batch = env.plan.batch
+    workers: dict[tuple[int, str], WorkerProcess] = {}
     with ExitStack() as stack:
-        for level in stage.plan.levels:
+        for level in env.plan.levels:
             stderr.print(f"  filling {level:,}")
-            place = stage.place()
+            database = env.new_database()
             for contender in (POSTROOM, RAW):
-                place = place if shared else stage.place()
+                database = database if shared else env.new_database()
                 fills = contender == POSTROOM or not shared
-                hand = stack.enter_context(stage.hand(contender, place, install=fills))
-                hands[level, contender] = hand
+                worker = stack.enter_context(env.worker(contender, database, install=fills))
+                workers[level, contender] = worker
                 if fills:
-                    _fill(hand, level)
-                    stage.settle(place)
-        for hand in hands.values():
-            exchange(hand, batch, batch)  # prepares statements
+                    _fill(worker, level)
+                    env.settle(database)
+        for worker in workers.values():
+            take_and_refill(worker, batch, batch)  # prepares statements
         contenders = {
-            f"{contender} {level}": partial(exchange, hand, batch, count) for (level, contender), hand in hands.items()
+            f"{contender} {level}": partial(take_and_refill, worker, batch, count)
+            for (level, contender), worker in workers.items()
         }
-        rates = stage.run(f"{', '.join(f'{level:,}' for level in stage.plan.levels)} waiting", turns, contenders).rates
+        rates = env.run(f"{', '.join(f'{level:,}' for level in env.plan.levels)} waiting", rounds, contenders).rates
     cases = [
         Case(f"{level:,} waiting", {contender: rates[f"{contender} {level}"] for contender in (RAW, POSTROOM)})
-        for level in stage.plan.levels
+        for level in env.plan.levels
     ]
     return Section(f"drain in batches of {batch}, by backlog", cases, ratios=((POSTROOM, RAW),))
 
 
-def _fill(hand: Hand, level: int) -> None:
+def _fill(worker: WorkerProcess, level: int) -> None:
     for start in range(0, level, PIECE):  # each in less time than a worker may take
-        hand.ask("fill", count=min(PIECE, level - start), size=FILL)
+        worker.ask("fill", count=min(PIECE, level - start), size=FILL)
 
 
 def flatness(section: Section) -> Aim:

@@ -4,62 +4,65 @@ from __future__ import annotations
 
 from functools import partial
 
-from benchmarks.common.crew import Hand, check_handled
-from benchmarks.common.lineup import POSTROOM, POSTROOM_LISTS, RAW
+from benchmarks.common.contenders import POSTROOM, POSTROOM_LISTS, RAW
+from benchmarks.common.environment import Environment
 from benchmarks.common.plan import BULK, Plan
 from benchmarks.common.report import Section
-from benchmarks.common.stage import Stage
 from benchmarks.common.subject import Span
+from benchmarks.common.worker_process import WorkerProcess, check_handled
 
 
-def one_process(stage: Stage, title: str = "drain, one process") -> Section:
+def one_process(env: Environment, title: str = "drain, one process") -> Section:
     cases = []
-    with stage.hands((RAW, POSTROOM, POSTROOM_LISTS, *stage.peers)) as hands:
-        for batch in stage.plan.batches:
-            able = {name: hand for name, hand in hands.items() if batch in stage.plan.takes[name]}
+    with env.workers((RAW, POSTROOM, POSTROOM_LISTS, *env.peers)) as workers:
+        for batch in env.plan.batches:
+            able = {name: worker for name, worker in workers.items() if batch in env.plan.takes[name]}
             # Connects, and prepares statements.
-            stage.try_out(able, lambda _, hand, batch=batch: draining(hand, 2 * batch, batch))  # type: ignore[misc]
+            env.try_out(able, lambda _, worker, batch=batch: draining(worker, 2 * batch, batch))  # type: ignore[misc]
             contenders = {
                 name: partial(
-                    draining, hand, stage.plan.messages("drain", name) // stage.plan.fewer.get(batch, 1), batch
+                    draining,
+                    worker,
+                    env.plan.messages("drain", name) // env.plan.fewer.get(batch, 1),
+                    batch,
                 )
-                for name, hand in able.items()
+                for name, worker in able.items()
             }
-            cases.append(stage.run(f"batches of {batch:,}", stage.plan.turns, contenders))
-    return Section(title, cases, ratios=_ratios(stage))
+            cases.append(env.run(f"batches of {batch:,}", env.plan.rounds, contenders))
+    return Section(title, cases, ratios=_ratios(env))
 
 
-def draining(hand: Hand, count: int, batch: int) -> float:
+def draining(worker: WorkerProcess, count: int, batch: int) -> float:
     """As many as it takes are sent before the clock starts."""
-    hand.ask("fill", count=count, size=BULK)
-    span = hand.drain(batch, count)
+    worker.ask("fill", count=count, size=BULK)
+    span = worker.drain(batch, count)
     return (span.ended - span.began) / count
 
 
-def two_processes(stage: Stage, alone: Section | None) -> Section:
+def two_processes(env: Environment, alone: Section | None) -> Section:
     """Each contender at its own best batch size, where that was measured."""
-    turns, wanted = stage.plan.pairs
-    names = stage.present(*wanted)
-    places = {name: stage.place() for name in names}
+    rounds, wanted = env.plan.pairs
+    names = env.present(*wanted)
+    databases = {name: env.new_database() for name in names}
     for name in names:
-        stage.hand(name, places[name]).close()
+        env.worker(name, databases[name]).close()
     contenders = {
         name: partial(
             _draining_together,
-            stage,
+            env,
             name,
-            places[name],
-            2 * stage.plan.messages("drain", name),
-            _best_batch(stage.plan, name, alone),
+            databases[name],
+            2 * env.plan.messages("drain", name),
+            _best_batch(env.plan, name, alone),
         )
         for name in names
     }
-    case = stage.run("at its best batch size", turns, contenders)
-    return Section("drain, two processes", [case], ratios=_ratios(stage))
+    case = env.run("at its best batch size", rounds, contenders)
+    return Section("drain, two processes", [case], ratios=_ratios(env))
 
 
-def _ratios(stage: Stage) -> tuple[tuple[str, str], ...]:
-    rival = stage.lineup.rival
+def _ratios(env: Environment) -> tuple[tuple[str, str], ...]:
+    rival = env.contenders.rival
     return (POSTROOM, RAW), (POSTROOM_LISTS, RAW), (POSTROOM, rival), (POSTROOM_LISTS, rival)
 
 
@@ -70,17 +73,17 @@ def _best_batch(plan: Plan, name: str, alone: Section | None) -> int:
     return int(case.name.split()[-1].replace(",", ""))
 
 
-def _draining_together(stage: Stage, name: str, place: str, count: int, batch: int) -> float:
+def _draining_together(env: Environment, name: str, database: str, count: int, batch: int) -> float:
     """From the first start to the last end. Neither knows how many it will get.
 
-    The processes live for a turn only: together their pools would be too many connections for the server's defaults.
+    The processes live for one run only: together their pools would be too many connections for the server's defaults.
     """
-    with stage.hand(name, place, install=False) as one, stage.hand(name, place, install=False) as other:
-        for hand in (one, other):
-            draining(hand, batch, batch)  # connects, and prepares statements
+    with env.worker(name, database, install=False) as one, env.worker(name, database, install=False) as other:
+        for worker in (one, other):
+            draining(worker, batch, batch)  # connects, and prepares statements
         one.ask("fill", count=count, size=BULK)
-        for hand in (one, other):
-            hand.begin("drain", batch=batch, expected=None)
-        spans = [Span(*hand.end()) for hand in (one, other)]
+        for worker in (one, other):
+            worker.begin("drain", batch=batch, expected=None)
+        spans = [Span(*worker.end()) for worker in (one, other)]
     check_handled(spans, count)
     return (max(span.ended for span in spans) - min(span.began for span in spans)) / count

@@ -5,39 +5,42 @@ from __future__ import annotations
 import time
 from statistics import median, quantiles
 
-from benchmarks.common.crew import WorkerFailed
-from benchmarks.common.lineup import POSTROOM
+from benchmarks.common.contenders import POSTROOM
+from benchmarks.common.environment import Environment, stderr
 from benchmarks.common.report import Section
-from benchmarks.common.stage import Stage, stderr
+from benchmarks.common.worker_process import WorkerFailed
 from benchmarks.rounds import Case
 
 SETTLE, PAUSE = 0.5, 0.02
 """Seconds until a worker that has started, and one that has handled a message, is idle."""
 
 
-def latency(stage: Stage) -> Section:
+def latency(env: Environment) -> Section:
     """From the call of enqueue to the call of the handler: the commit, the wake-up and the claim."""
-    rounds, count = stage.plan.latencies
+    rounds, count = env.plan.latencies
     stderr.print("  idle latency")
     found: dict[str, list[list[float]]] = {}
-    names = (POSTROOM, *stage.peers)
-    places = {name: stage.place() for name in names}
+    names = (POSTROOM, *env.peers)
+    databases = {name: env.new_database() for name in names}
     for number in range(rounds):
         for name in names:
             try:
-                found.setdefault(name, []).append(_measure(stage, name, places[name], count, first=number == 0))
+                found.setdefault(name, []).append(_measure(env, name, databases[name], count, first=number == 0))
             except WorkerFailed as failure:
-                stage.leave_out(name, failure)
+                env.leave_out(name, failure)
     cases = [
         Case("p50", {name: [median(each) for each in samples] for name, samples in found.items()}),
         Case("p99", {name: [_p99([one for each in samples for one in each])] for name, samples in found.items()}),
     ]
-    return Section(f"idle latency, {rounds * count} messages", cases, "ms", ((stage.lineup.rival, POSTROOM),))
+    return Section(f"idle latency, {rounds * count} messages", cases, "ms", ((env.contenders.rival, POSTROOM),))
 
 
-def _measure(stage: Stage, name: str, place: str, count: int, *, first: bool) -> list[float]:
+def _measure(env: Environment, name: str, database: str, count: int, *, first: bool) -> list[float]:
     """Milliseconds."""
-    with stage.hand(name, place, install=first) as sender, stage.hand(name, place, install=False) as receiver:
+    with (
+        env.worker(name, database, install=first) as sender,
+        env.worker(name, database, install=False) as receiver,
+    ):
         sender.await_ready()
         receiver.ask("serve")
         time.sleep(SETTLE)

@@ -6,31 +6,31 @@ from contextlib import ExitStack
 from functools import partial
 from statistics import median
 
-from benchmarks.common.crew import Hand
-from benchmarks.common.lineup import POSTROOM, RAW
+from benchmarks.common.contenders import POSTROOM, RAW
+from benchmarks.common.environment import Environment, stderr
 from benchmarks.common.plan import BULK
 from benchmarks.common.report import Section
-from benchmarks.common.stage import Stage, stderr
+from benchmarks.common.worker_process import WorkerProcess
 from benchmarks.rounds import Case
 from benchmarks.table import Aim, at_least
 
 FIFO, UNORDERED, RAW_UNORDERED = "postroom, fifo", "postroom, unordered", "raw, unordered"
 
 
-def order(stage: Stage) -> Section:
-    plan = stage.plan
+def order(env: Environment) -> Section:
+    plan = env.plan
     standing, count = plan.ordered
     with ExitStack() as stack:
-        hands: dict[str, Hand] = {
-            RAW_UNORDERED: stack.enter_context(stage.hand(RAW)),
-            UNORDERED: stack.enter_context(stage.hand(POSTROOM)),
-            **{name(groups): stack.enter_context(stage.hand(POSTROOM, groups=groups)) for groups in plan.groups},
+        workers: dict[str, WorkerProcess] = {
+            RAW_UNORDERED: stack.enter_context(env.worker(RAW)),
+            UNORDERED: stack.enter_context(env.worker(POSTROOM)),
+            **{name(groups): stack.enter_context(env.worker(POSTROOM, groups=groups)) for groups in plan.groups},
         }
         stderr.print("  filling FIFO boxes")
-        for hand, groups in zip(hands.values(), (0, 0, *plan.groups), strict=True):
-            hand.ask("fill", count=max(standing, groups), size=BULK)
-        turns = {each: partial(exchange, hand, plan.batch, count) for each, hand in hands.items()}
-        rates = stage.run("FIFO", plan.turns, turns).rates
+        for worker, groups in zip(workers.values(), (0, 0, *plan.groups), strict=True):
+            worker.ask("fill", count=max(standing, groups), size=BULK)
+        runs = {each: partial(take_and_refill, worker, plan.batch, count) for each, worker in workers.items()}
+        rates = env.run("FIFO", plan.rounds, runs).rates
     cases = [
         Case(
             name(groups),
@@ -45,10 +45,10 @@ def name(groups: int) -> str:
     return f"{groups:,} group{'s' if groups > 1 else ''}"
 
 
-def exchange(hand: Hand, batch: int, count: int) -> float:
+def take_and_refill(worker: WorkerProcess, batch: int, count: int) -> float:
     """Handle some of the backlog, then send as many: it stays as long as it is."""
-    seconds = hand.take(batch, count)
-    hand.ask("fill", count=count, size=BULK)
+    seconds = worker.take(batch, count)
+    worker.ask("fill", count=count, size=BULK)
     return seconds
 
 

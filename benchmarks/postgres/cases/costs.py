@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 from tools.servers.postgres import PostgresServer
 
+from benchmarks.common.environment import stderr
 from benchmarks.common.plan import BULK
 from benchmarks.common.report import Section
-from benchmarks.common.stage import stderr
+from benchmarks.postgres.environment import Environment
 from benchmarks.postgres.plan import BATCH, BATCHES
-from benchmarks.postgres.stage import Stage
 from benchmarks.rounds import Case
 
 COUNTING = {"shared_preload_libraries": "pg_stat_statements", "pg_stat_statements.track": "top", "autovacuum": "off"}
@@ -29,25 +29,25 @@ class Count(NamedTuple):
         return [(now - then) / messages for now, then in zip(self, before, strict=True)]
 
 
-def costs(stage: Stage) -> Section:
+def costs(env: Environment) -> Section:
     """Bulk enqueue, then a drain. Workers end before it is counted: only then do all their figures arrive."""
     figures: dict[str, tuple[list[float], list[float]]] = {}
     with PostgresServer(COUNTING) as server:
         server.query("CREATE EXTENSION pg_stat_statements")
-        counting = Stage(server, stage.plan, stage.notes)
-        counted, names = stage.plan.counted
-        for name in stage.present(*names):
+        counting = Environment(server, env.plan, env.notes)
+        counted, names = env.plan.counted
+        for name in env.present(*names):
             stderr.print(f"  counting {name}")
-            messages = min(counted, stage.plan.messages("drain", name))
-            database = counting.place()
-            counting.hand(name, database).close()
+            messages = min(counted, env.plan.messages("drain", name))
+            database = counting.new_database()
+            counting.worker(name, database).close()
             server.query("CHECKPOINT")
             before = _count(server, database)
-            with counting.hand(name, database, install=False) as hand:
-                hand.ask("fill", count=messages, size=BULK)
+            with counting.worker(name, database, install=False) as worker:
+                worker.ask("fill", count=messages, size=BULK)
             between = _count(server, database)
-            with counting.hand(name, database, install=False) as hand:
-                hand.drain(BATCH if BATCH in BATCHES[name] else BATCHES[name][-1], messages)
+            with counting.worker(name, database, install=False) as worker:
+                worker.drain(BATCH if BATCH in BATCHES[name] else BATCHES[name][-1], messages)
             after = _count(server, database)
             figures[name] = between.per_message(before, messages), after.per_message(between, messages)
     cases = [
@@ -69,26 +69,26 @@ def _count(server: PostgresServer, database: str) -> Count:
     return Count(int(wal), int(commits), int(statements))
 
 
-def flow(stage: Stage) -> Section:
+def flow(env: Environment) -> Section:
     """Many messages in and out, 10,000 at a time, with autovacuum as it is by default."""
     cases = []
-    for name in stage.present(*stage.plan.flow):
-        total = stage.plan.flow[name]
+    for name in env.present(*env.plan.flow):
+        total = env.plan.flow[name]
         stderr.print(f"  {total:,} messages through {name}")
-        database = stage.place()
+        database = env.new_database()
         spent = 0.0
-        with stage.hand(name, database) as hand:
+        with env.worker(name, database) as worker:
             for _ in range(total // PIECE):
-                hand.ask("fill", count=PIECE, size=BULK)
-                span = hand.drain(BATCHES[name][-1], PIECE)
+                worker.ask("fill", count=PIECE, size=BULK)
+                span = worker.drain(BATCHES[name][-1], PIECE)
                 spent += span.ended - span.began
-        figures = {"drained/s": [total / spent], **_left(stage, database)}
+        figures = {"drained/s": [total / spent], **_left(env, database)}
         cases.append(Case(f"{name}, {total:,} messages", figures))
     return Section("what messages leave behind", cases, "after the flow")
 
 
-def _left(stage: Stage, database: str) -> dict[str, list[float]]:
-    rows = stage.query(
+def _left(env: Environment, database: str) -> dict[str, list[float]]:
+    rows = env.query(
         database,
         "SELECT coalesce(sum(n_dead_tup), 0)::float, coalesce(sum(autovacuum_count), 0)::float,"
         " coalesce(sum(pg_total_relation_size(relid)) FILTER (WHERE n_tup_del > 0), 0)::float / 1e6,"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from benchmarks.common.lineup import OURS, RAW, Lineup
+from benchmarks.common.contenders import OURS, RAW, Contenders
 
 PGQUEUER, PROCRASTINATE, SAQ, AWA = "pgqueuer", "procrastinate", "saq", "awa"
 
-LINEUP = Lineup(
+CONTENDERS = Contenders(
     package=__name__,
     classes={
         RAW: f"{__name__}.raw:Raw",

@@ -117,7 +117,7 @@ class Raw(Subject):
     async def _claim(self, limit: int) -> Rows:
         if not limit:
             return []
-        rows = await self._claiming.fetch(_CLAIM, limit, self._owner, *self._since)
+        rows: Rows = await self._claiming.fetch(_CLAIM, limit, self._owner, *self._since)
         self._since = max(((row[2], row[0]) for row in rows), default=self._since)
         return rows
 

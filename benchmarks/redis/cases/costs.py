@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 from tools.servers.redis import RedisServer
 
-from benchmarks.common.lineup import POSTROOM, POSTROOM_LISTS, RAW
+from benchmarks.common.contenders import POSTROOM, POSTROOM_LISTS, RAW
+from benchmarks.common.environment import stderr
 from benchmarks.common.plan import BULK
 from benchmarks.common.report import Section
-from benchmarks.common.stage import stderr
-from benchmarks.redis.stage import PLACES, Stage
+from benchmarks.redis.environment import DATABASES, Environment
 from benchmarks.rounds import Case
 
 WARM = 100
@@ -38,22 +38,22 @@ WHAT = (
 )
 
 
-def costs(stage: Stage) -> Section:
+def costs(env: Environment) -> Section:
     """Bulk enqueue, then a drain, each by a new worker. Counts include what a worker does when it starts and stops."""
     figures: dict[str, tuple[list[float], list[float]]] = {}
-    with RedisServer(PLACES, appendonly=True) as server:
-        counting = Stage(server, stage.plan, stage.notes)
-        for name in (RAW, POSTROOM, POSTROOM_LISTS, *stage.peers):
+    with RedisServer(DATABASES, appendonly=True) as server:
+        counting = Environment(server, env.plan, env.notes)
+        for name in (RAW, POSTROOM, POSTROOM_LISTS, *env.peers):
             stderr.print(f"  counting {name}")
-            messages = stage.plan.messages("costs", name)
-            place = counting.place()
-            counting.hand(name, place).close()
+            messages = env.plan.messages("costs", name)
+            database = counting.new_database()
+            counting.worker(name, database).close()
             before = _count(server)
-            with counting.hand(name, place, install=False) as hand:
-                hand.ask("fill", count=messages, size=BULK)
+            with counting.worker(name, database, install=False) as worker:
+                worker.ask("fill", count=messages, size=BULK)
             between = _count(server)
-            with counting.hand(name, place, install=False) as hand:
-                hand.drain(stage.plan.takes[name][-1], messages)
+            with counting.worker(name, database, install=False) as worker:
+                worker.drain(env.plan.takes[name][-1], messages)
             after = _count(server)
             figures[name] = between.per_message(before, messages), after.per_message(between, messages)
     cases = [
@@ -76,24 +76,24 @@ def _count(server: RedisServer) -> Count:
     )
 
 
-def memory(stage: Stage) -> Section:
+def memory(env: Environment) -> Section:
     """Payloads of one kilobyte that wait, and what is left of them when they are done."""
     waiting, done = Case("waiting"), Case("done")
-    for name in (RAW, POSTROOM, *stage.peers):
+    for name in (RAW, POSTROOM, *env.peers):
         stderr.print(f"  weighing {name}")
-        messages = stage.plan.messages("memory", name)
-        with RedisServer(PLACES) as server:  # a new one: its memory is not in pieces
-            weighing = Stage(server, stage.plan, stage.notes)
-            place = weighing.place()
-            with weighing.hand(name, place) as hand:  # what there is once: scripts, groups, blocks of ids
-                hand.ask("fill", count=WARM, size=BULK, note=stage.plan.note)
-                hand.drain(stage.plan.takes[name][-1], WARM)
+        messages = env.plan.messages("memory", name)
+        with RedisServer(DATABASES) as server:  # a new one: its memory is not in pieces
+            weighing = Environment(server, env.plan, env.notes)
+            database = weighing.new_database()
+            with weighing.worker(name, database) as worker:  # what there is once: scripts, groups, blocks of ids
+                worker.ask("fill", count=WARM, size=BULK, note=env.plan.note)
+                worker.drain(env.plan.takes[name][-1], WARM)
             before = _used(server)
-            with weighing.hand(name, place, install=False) as hand:
-                hand.ask("fill", count=messages, size=BULK, note=stage.plan.note)
+            with weighing.worker(name, database, install=False) as worker:
+                worker.ask("fill", count=messages, size=BULK, note=env.plan.note)
             waiting.rates[name] = [(_used(server) - before) / messages]
-            with weighing.hand(name, place, install=False) as hand:
-                hand.drain(stage.plan.takes[name][-1], messages)
+            with weighing.worker(name, database, install=False) as worker:
+                worker.drain(env.plan.takes[name][-1], messages)
             done.rates[name] = [max(0, _used(server) - before) / messages]
     return Section("memory for payloads of 1,024 bytes", [waiting, done], "bytes per message")
 

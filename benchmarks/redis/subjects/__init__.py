@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.common.lineup import OURS, RAW, Lineup
+from benchmarks.common.contenders import OURS, RAW, Contenders
 
 SAQ, ARQ, DRAMATIQ, TASKIQ, TASKIQ_LISTS, STREAQ = "saq", "arq", "dramatiq", "taskiq", "taskiq, lists", "streaq"
 
@@ -15,11 +15,11 @@ APART = {SAQ: "saq", ARQ: "arq", TASKIQ: "taskiq", TASKIQ_LISTS: "taskiq"}
 """Environments of their own below that of the benchmark: each wants another redis-py."""
 
 
-def _python(place: str) -> Path:
-    return Path(__file__).parents[3] / ".venv-bench" / place / "bin" / "python"
+def _python(peer: str) -> Path:
+    return Path(__file__).parents[3] / ".venv-bench" / peer / "bin" / "python"
 
 
-LINEUP = Lineup(
+CONTENDERS = Contenders(
     package=__name__,
     classes={
         RAW: f"{__name__}.raw:Raw",
@@ -40,5 +40,5 @@ LINEUP = Lineup(
         STREAQ: "streaq",
     },
     rival=DRAMATIQ,
-    apart={name: _python(place) for name, place in APART.items()},
+    apart={name: _python(database) for name, database in APART.items()},
 )

@@ -1,6 +1,6 @@
 """dramatiq, which is made of threads: `batch` is their number, up to 8, its default.
 
-It prefetches 64 messages, by its own variable of the environment. Of 4 to 32 threads, and of prefetching twice as many
+It prefetches 64 messages, by its own variable of the env. Of 4 to 32 threads, and of prefetching twice as many
 messages as threads (its default), 64 or 500, this was the fastest: a quarter more than its defaults. With 64, 16
 threads were as fast.
 
@@ -31,7 +31,7 @@ IDLE = 10
 
 
 class _Counter(dramatiq.Middleware):  # type: ignore[misc, unused-ignore]
-    """Tells the event loop what was acknowledged."""
+    """Reports acknowledgements to the event loop."""
 
     def __init__(self, add: Callable[[], None]) -> None:
         self._add = add

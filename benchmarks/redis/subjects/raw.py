@@ -2,7 +2,7 @@
 
 Three scripts: put decides by its key whether a message is new; claim takes ids from a list, leases them and returns the
 payloads; ack checks the fence and notes what is done. The ack of a batch and the next claim travel together, and two
-connections take turns, so that the server works while the client reads. It knows one box and no due times, no order, no
+connections alternate, so that the server works while the client reads. It knows one box and no due times, no order, no
 attempts and no topics, never looks for leases that have passed, decodes nothing and builds no objects.
 """
 

@@ -1,4 +1,4 @@
-"""How long an abandoned message waits before its next attempt."""
+"""How long a message waits before its next attempt."""
 
 from __future__ import annotations
 
@@ -15,33 +15,39 @@ from postroom.errors import ArgumentTypeError, ArgumentValueError
 
 _log = logging.getLogger("postroom")
 
-_MAX_EXPONENT = 64  # 2 ** 64 seconds is past any cap; larger powers only cost time
+_MAX_EXPONENT = 64  # 2 ** 64 seconds is longer than any cap
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Attempt number (from 1) to delay. Build one with the named constructors.
+    """From the number of an attempt, from 1, to the delay before the next one. Use the named constructors.
 
     The default is `min(2 ** attempt, 60)` seconds, exactly. No delay is longer than a hundred years.
     """
 
     curve: Callable[[int], float]
-    """Seconds for an attempt."""
+    """Returns the seconds for an attempt."""
     jitter: float = 0.0
-    """The part of the delay that is random: 0.2 takes off up to a fifth."""
+    """The part of the delay that is random: 0.2 shortens it by up to a fifth."""
 
     @classmethod
     def exponential(cls, *, base: float = 2.0, cap: float = 60.0, jitter: float = 0.0) -> Backoff:
+        """Returns a backoff that waits `base ** attempt` seconds, but at most `cap`. Defaults: `base=2`, `cap=60`.
+
+        `jitter` is the part of the delay that is random: 0.2 takes off up to a fifth.
+        """
         _check_positive(base=base, cap=cap)
         return cls(lambda attempt: min(base ** min(attempt, _MAX_EXPONENT), cap), jitter)
 
     @classmethod
     def constant(cls, seconds: float, *, jitter: float = 0.0) -> Backoff:
+        """Returns a backoff that always waits `seconds`. `jitter` is the part of the delay that is random."""
         _check_positive(seconds=seconds)
         return cls(lambda _attempt: seconds, jitter)
 
     @classmethod
     def immediate(cls) -> Backoff:
+        """Returns a backoff that does not wait."""
         return cls(lambda _attempt: 0.0)
 
     def __post_init__(self) -> None:
@@ -49,15 +55,15 @@ class Backoff:
             raise ArgumentValueError(f"jitter must be between 0 and 1, not {self.jitter!r}")
 
     def delay(self, attempt: int) -> timedelta:
-        """The delay before the next attempt: from 0 to a hundred years, whatever the curve returns.
+        """Returns the delay after the failed attempt of number `attempt`, from 1: between 0 and a hundred years.
 
         A curve may be any function. Where it raises, or returns no number, the default curve is used: the outcome of a
         message must be stored all the same.
         """
         try:
             seconds = float(self.curve(attempt))
-        except Exception as error:  # noqa: BLE001 - it is the user's function
-            # Without its text, which no redact function has seen: a curve may belong to several rooms.
+        except Exception as error:  # noqa: BLE001 - a function of the user may raise anything
+            # Without its text, which is not redacted: a curve may belong to several rooms.
             last = traceback.extract_tb(error.__traceback__)[-1]
             what = f"{type(error).__name__} at {last.filename}:{last.lineno}"
             _log.error("the backoff failed for attempt %d (%s); the default is used", attempt, what)

@@ -1,4 +1,4 @@
-"""One clock, injectable. Stores with a server use the server's; everything else asks this one."""
+"""The clock of stores without a server. Stores with a server use the clock of the server."""
 
 from __future__ import annotations
 
@@ -12,20 +12,22 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 class Clock(Protocol):
-    """Whatever knows the time, as an aware datetime in UTC."""
+    """Returns the time as an aware datetime in UTC."""
 
-    def now(self) -> datetime: ...
+    def now(self) -> datetime:
+        """Returns the current time."""
 
 
 class SystemClock:
     """The clock of this machine."""
 
     def now(self) -> datetime:
+        """Returns the time of this machine, in UTC."""
         return from_microseconds(time.time_ns() // 1000)
 
 
 def to_microseconds(moment: datetime) -> int:
-    """Microseconds since the epoch: exact, unlike a float of seconds."""
+    """Returns the microseconds since the epoch. They are exact, unlike a float of seconds."""
     return (moment - EPOCH) // _MICROSECOND
 
 

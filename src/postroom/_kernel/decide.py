@@ -1,4 +1,4 @@
-"""What a handler's result, or its exception, means for the message."""
+"""From the result or the exception of a handler to a settlement."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import ClassVar, Literal
 
 from postroom._kernel.message import Claim
 from postroom._kernel.policy import Delivery
-from postroom._kernel.settlement import Settlement
+from postroom._kernel.settlement import ClaimSettlement
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A handler's answer for one message. Use the four constants; `after` and `because` add detail."""
+    """What a handler returns for one message. Use the four constants; `after` and `because` add detail."""
 
     result: Literal["success", "failed", "retry", "dead"]
     delay: timedelta | None = None
@@ -21,16 +21,18 @@ class Outcome:
 
     SUCCESS: ClassVar[Outcome]
     FAILED: ClassVar[Outcome]
-    """Counts an attempt; tried again later, until `max_attempts`."""
+    """Counts an attempt. The message is handled again later, up to `max_attempts` times."""
     RETRY: ClassVar[Outcome]
-    """Tried again without counting."""
+    """The message is handled again, and no attempt is counted."""
     DEAD: ClassVar[Outcome]
-    """Not tried again."""
+    """The message becomes a dead letter."""
 
     def after(self, delay: timedelta) -> Outcome:
+        """Returns this outcome with a `delay` before the next attempt, in place of the backoff."""
         return replace(self, delay=delay)
 
     def because(self, reason: str) -> Outcome:
+        """Returns this outcome with a `reason`, which is stored as `last_error` and logged."""
         return replace(self, reason=reason)
 
 
@@ -40,31 +42,31 @@ Outcome.RETRY = Outcome("retry")
 Outcome.DEAD = Outcome("dead")
 
 
-def decide(answer: Outcome | BaseException | None, claim: Claim, attempt: int, policy: Delivery) -> Settlement:
-    """(result or exception, attempts so far, policy) → settlement."""
-    outcome = _as_outcome(answer)
+def decide(result: Outcome | BaseException | None, claim: Claim, attempt: int, policy: Delivery) -> ClaimSettlement:
+    """Returns the settlement for what a handler returned or raised, after `attempt` earlier attempts."""
+    outcome = _as_outcome(result)
     if outcome.result == "success":
-        return Settlement.done(claim)
+        return ClaimSettlement.done(claim)
     if outcome.result == "retry":
-        return Settlement.release(claim, delay=outcome.delay)
+        return ClaimSettlement.release(claim, delay=outcome.delay)
     error = outcome.reason or outcome.result
     if outcome.result == "dead" or attempt + 1 >= policy.max_attempts:
-        return Settlement.dead(claim, error=error, counts=True)
-    return Settlement.retry(claim, delay=outcome.delay or policy.backoff.delay(attempt + 1), error=error)
+        return ClaimSettlement.dead(claim, error=error, counts=True)
+    return ClaimSettlement.retry(claim, delay=outcome.delay or policy.backoff.delay(attempt + 1), error=error)
 
 
-def _as_outcome(answer: Outcome | BaseException | None) -> Outcome:
-    if answer is None:
+def _as_outcome(result: Outcome | BaseException | None) -> Outcome:
+    if result is None:
         return Outcome.SUCCESS
-    if isinstance(answer, BaseException):
-        return Outcome.FAILED.because(describe(answer))
-    return answer
+    if isinstance(result, BaseException):
+        return Outcome.FAILED.because(describe(result))
+    return result
 
 
 def describe(error: BaseException) -> str:
-    """An exception as one line for `last_error`: its type and message, without a traceback."""
+    """Returns an exception as one line for `last_error`: its type and text, without a traceback."""
     try:
         text = str(error)
-    except Exception:  # noqa: BLE001 - it is the user's class
+    except Exception:  # noqa: BLE001 - a class of the user may raise anything
         text = ""
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,54 +1,66 @@
-"""The line of a FIFO group: who may be claimed.
+"""The line of a FIFO group: which members a claim may take.
 
-The members of a group stand in line in id order. Only the front of the line can be claimed, as far as it is ready; and
-only while no other worker holds a live lease on any member. A message whose due time lies ahead is not in line yet. A
-dead message is in line only where `on_dead="block"`.
+The members of a group are in line in id order. A claim takes members from the front of the line, as far as they are
+ready, and only while no other worker has a live lease on any member. A dead message is in line only with
+`on_dead="block"`.
 
-A member that stands behind the first may sleep: it has no time from which it can be claimed, and the store wakes it
-when the front moves on. The first in line never sleeps, even while a member behind it holds the group: a worker that
-claims its topic finds it, whatever becomes of that holder.
+A waiting member behind the first may sleep: its `available_at` is None, and the store sets a time when it becomes the
+first. The first in line never sleeps, not even while a member behind it is claimed. So every claim for its topic finds
+the group, however the lease on that other member ends.
 
-Whether somebody is in line must not depend on whose clock is ahead: a claim may see messages that are younger than its
-own moment, and a server that takes over may have another time. So only a message with a due time can be early, and it
-has a mark, which is its fence: it has none yet, since it was never claimed.
+A message with a due time ahead is not in line yet. The store marks it as `delayed` when it stores the due time, and
+removes the mark when the message is claimed or loses its due time. A comparison of times alone would not do: clocks
+differ, so a claim may see a message without a due time that is younger than the claim's own time. Such a message is in
+line.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Protocol, TypeVar
+from datetime import datetime
+from typing import Any, Protocol, TypeVar
 
 from postroom._kernel.states import State
 
-
-class Place(Protocol):
-    """What the rules need to know of a member."""
-
-    @property
-    def state(self) -> State: ...
-    @property
-    def available_at(self) -> int | None: ...
-    @property
-    def fence(self) -> int: ...
-    @property
-    def topic(self) -> str: ...
+Time_co = TypeVar("Time_co", int, datetime, covariant=True)
 
 
-M = TypeVar("M", bound=Place)
+class LineMember(Protocol[Time_co]):
+    """What the rules read of a member. Times are microseconds or datetimes, as the store represents them."""
+
+    @property
+    def state(self) -> State:
+        """Waiting, claimed or, in a blocked group, dead."""
+
+    @property
+    def available_at(self) -> Time_co | None:
+        """Waiting: the time from which it can be claimed, or None while it sleeps. Claimed: the end of the lease."""
+
+    @property
+    def delayed(self) -> bool:
+        """Whether it is in line only from `available_at` on."""
+
+    @property
+    def topic(self) -> str:
+        """A claim may be restricted to topics."""
+
+
+M = TypeVar("M", bound=LineMember[Any])
 T = TypeVar("T")
-EARLY = -1
-"""The fence of whoever stands in a line only from a due time on. It goes when the message is claimed or has no time."""
 
 
-def is_in_line(place: Place, now: int) -> bool:
-    """Whether its due time, if it has one ahead, has come."""
-    return not (place.fence == EARLY and place.available_at is not None and place.available_at > now)
+def is_in_line(member: LineMember[Any], now: int | datetime) -> bool:
+    """Returns False if the `member` has a due time that is after `now`."""
+    return not (member.delayed and member.available_at is not None and member.available_at > now)
 
 
-def claimable_front(line: Iterable[M], now: int, limit: int, topics: frozenset[str] | None = None) -> list[M]:
-    """The members that one claim may take, given the line from its front, while nobody holds the group.
+def claimable_front(
+    line: Iterable[M], now: int | datetime, limit: int, topics: frozenset[str] | None = None
+) -> list[M]:
+    """Returns the members that a claim may take from a `line` that no other worker holds, given from its front.
 
-    It ends where a member is not ready, and at a topic that was not asked for: nothing is overtaken.
+    The front ends at a member that is not ready `now`, at a topic that is not in `topics`, and after `limit` members.
+    No member is overtaken.
     """
     front: list[M] = []
     for member in line:
@@ -63,9 +75,10 @@ def claimable_front(line: Iterable[M], now: int, limit: int, topics: frozenset[s
 
 
 def without_suspects(front: list[T], is_suspect: Callable[[T], bool], *, is_first: bool) -> tuple[list[T], bool]:
-    """Suspects are claimed alone: what a claim may take of a front, and whether that is a suspect.
+    """Returns the part of a `front` that a claim may take, and whether that part is one suspect.
 
-    `is_first`: nothing else is claimed yet, so it may be a suspect.
+    A member for which `is_suspect` is true is claimed alone. `is_first`: the claim has taken nothing yet, so it may
+    take a suspect.
     """
     for index, member in enumerate(front):
         if is_suspect(member):

@@ -1,11 +1,11 @@
-"""What belongs to one process, or to one event loop: a connection, a lock, a task. It is of no use anywhere else."""
+"""Values that belong to one process or to one event loop: connections, locks, tasks."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 from collections.abc import Callable
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from postroom.errors import PoolForked
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Process:
-    """A process. A fork begins another one, which may get the number of one that has ended, but not its object."""
+    """Identifies a process. After a fork, the child has another object, even if it has the pid of an ended process."""
 
     current: Process
 
@@ -28,78 +28,78 @@ if hasattr(os, "register_at_fork"):
 
 
 class PerProcess(Generic[T]):
-    """One value for each process: made when it is first needed there.
+    """One value for each process, made when it is first needed there.
 
-    What came with a fork is kept, and never touched: its sockets are those of the parent, and to close them, or only
-    to let them be collected, might say goodbye on them.
+    A value that a child inherits by a fork is kept and never used. Its sockets are those of the parent: to close them,
+    or to let them be collected, could end the parent's connections.
     """
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
-        self._made: dict[Any, T] = {}
+        self._made: dict[Process | _LoopKey, T] = {}
 
-    def _here(self) -> Any:
+    def _here(self) -> Process | _LoopKey:
         return Process.current
 
     def _forget_closed(self) -> None:
-        """Before another one is made."""
+        """Drops values that are of no use any more. Called before a value is made."""
 
     def get(self) -> T:
         return self.enter()[0]
 
     def enter(self) -> tuple[T, bool]:
-        """The value of this place, and whether it was made by this very call."""
+        """Returns the value, and True if this call made it."""
         here = self._here()
         found = self._made.get(here)
         if found is not None:
             return found, False
         self._forget_closed()
-        # No lock, since a fork could copy one that is held. Of two threads that come at once, one makes it in vain.
+        # Without a lock, since a fork could copy a lock that is held. If two threads race, one value is thrown away.
         made = self._make()
         kept = self._made.setdefault(here, made)
         return kept, kept is made
 
     def pop(self) -> T | None:
-        """Take the value of this place out, if there is one: the next call makes another."""
+        """Removes and returns the value, if there is one. The next `get` makes another."""
         return self._made.pop(self._here(), None)
 
 
-class _Place(NamedTuple):
+class _LoopKey(NamedTuple):
     process: Process
     loop: asyncio.AbstractEventLoop
 
 
 class PerLoop(PerProcess[T]):
-    """One value for each event loop, and for each process. What is left of a loop that has closed is dropped."""
+    """One value for each event loop of each process. Values of closed loops are dropped."""
 
-    def _here(self) -> Any:
-        return _Place(Process.current, asyncio.get_running_loop())
+    def _here(self) -> Process | _LoopKey:
+        return _LoopKey(Process.current, asyncio.get_running_loop())
 
     def _forget_closed(self) -> None:
-        for place in list(self._made):
-            if place.process is Process.current and place.loop.is_closed():
-                self._made.pop(place, None)
+        for key in list(self._made):
+            if isinstance(key, _LoopKey) and key.process is Process.current and key.loop.is_closed():
+                self._made.pop(key, None)
 
     def everywhere(self) -> list[T]:
-        """The values of all loops of this process that have not closed. It may be called outside of any."""
+        """Returns the values of all loops of this process that are not closed. Needs no running loop."""
         return [
             value
-            for place, value in list(self._made.items())
-            if place.process is Process.current and not place.loop.is_closed()
+            for key, value in list(self._made.items())
+            if isinstance(key, _LoopKey) and key.process is Process.current and not key.loop.is_closed()
         ]
 
 
-class Borrowed:
-    """The user's pool, which cannot be replaced: after a fork it would share its connections with the parent."""
+class UserPool(Generic[T]):
+    """A pool of the user. After a fork it is refused: it would share its connections with the parent process."""
 
-    def __init__(self, pool: Any, advice: str = "make the pool and the room after the fork") -> None:
+    def __init__(self, pool: T, advice: str = "make the pool and the room after the fork") -> None:
         self._pool = pool
         self._advice = advice
-        self._used: Any = None
+        self._used: object = None
         self._process: Process | None = None
 
-    def get(self, below: Any = None) -> Any:
-        """The pool. `below`: what has its connections, where that is another object, which the user may replace."""
+    def get(self, below: object = None) -> T:
+        """Returns the pool. `below`: the object that has its connections, if the user may replace that object."""
         used = self._pool if below is None else below
         if self._used is not used:
             self._used, self._process = used, Process.current

@@ -1,4 +1,4 @@
-"""Messages: what is handed in (Draft), what is handed out (Message), and the answers between."""
+"""Messages: a draft on its way into a store, a message as its store returns it, and the results of writes."""
 
 from __future__ import annotations
 
@@ -27,14 +27,18 @@ OnDuplicate = Literal["update", "reject", "raise"]
 
 
 class Key(NamedTuple):
-    """What deduplicates."""
+    """The key of a message: a box stores a message with the same key once."""
 
     source: str
     message_id: str
 
 
 class Claim(NamedTuple):
-    """The proof of a lease. `fence` grows with every claim of the message, so that an old proof proves nothing."""
+    """The proof that a worker has leased a message.
+
+    `fence` grows with every claim of the message. A store applies an outcome only if owner and fence match, so the
+    outcome of an earlier claim is refused.
+    """
 
     id: int
     owner: UUID
@@ -43,20 +47,20 @@ class Claim(NamedTuple):
 
 
 class Lease:
-    """Whether a claim still holds, as far as its worker knows. Shared with the handler while it works."""
+    """The lease of a message that a worker has in hand. The worker updates it while the handler runs."""
 
     __slots__ = ("claim", "ends", "lost")
 
     def __init__(self, claim: Claim, ends: float) -> None:
         self.claim = claim
-        """What proves it now: a worker that claims what it has in hand goes on under the newer claim."""
+        """The current claim. A worker that claims a message which it has in hand goes on under the new claim."""
         self.ends = ends
-        """By the clock of the worker's event loop: not later than in the store."""
+        """When the lease ends, by the clock of the event loop: not later than in the store."""
         self.lost = False
 
 
 class Draft(NamedTuple):
-    """A message on its way into a store. Already checked and encoded: a store trusts it."""
+    """A message on its way into a store. Its values are checked and its payload is encoded."""
 
     source: str
     message_id: str
@@ -72,19 +76,21 @@ class Draft(NamedTuple):
     due: datetime | None = None
     expires: datetime | None = None
     lifetime: timedelta | None = None
-    """Counted from the store's now, where there is no `expires`."""
+    """Counted from the store's clock. Not used if `expires` is given."""
     received_at: datetime | None = None
     on_conflict: OnConflict = "update"
     revive_dead: bool = False
     on_duplicate: OnDuplicate = "update"
-    """A store treats `raise` as `reject`: the box raises, after the call."""
+    """A store treats `raise` as `reject`; the box raises the error after the call."""
 
     @property
     def key(self) -> Key:
+        """Source and message id."""
         return Key(self.source, self.message_id)
 
     def contradicts(self, known_hash: bytes | None, known_algorithm: str | None, known_topic: str) -> bool:
-        """Whether a known key had other content: another topic, or another hash of the same algorithm.
+        """Returns True if a message with the same key has other content: another topic, or another hash of the same
+        algorithm.
 
         A key that was only recorded or marked has no topic.
         """
@@ -95,7 +101,7 @@ class Draft(NamedTuple):
         return self.hash != known_hash
 
     def replaces(self, *, conflict: bool) -> bool:
-        """Whether it replaces the content of an unfinished message with the same key: if both policies allow it."""
+        """Returns True if this draft replaces the content of an unfinished message with the same key."""
         return self.on_duplicate == "update" and not (conflict and self.on_conflict == "keep")
 
     def __repr__(self) -> str:
@@ -103,10 +109,10 @@ class Draft(NamedTuple):
 
 
 class Message(NamedTuple, Generic[T_co]):
-    """A message as its store knows it. Immutable: changes go through the verbs of its box."""
+    """A message as its store returned it. Immutable: the verbs of its box change a message."""
 
     id: int
-    """The store's own sequence number: unique, never used again, and the order of a group."""
+    """The sequence number that the store gave it: unique, never used again, and the order of a group."""
     source: str
     message_id: str
     topic: str
@@ -123,7 +129,7 @@ class Message(NamedTuple, Generic[T_co]):
     first_seen: datetime
     last_seen: datetime
     revision: int
-    """How often the content was replaced by a later delivery of the same key."""
+    """How often a later message with the same key replaced the content."""
     state: State
     attempt: int
     """Counted executions that did not succeed."""
@@ -135,45 +141,62 @@ class Message(NamedTuple, Generic[T_co]):
     """When it was done, or when it died."""
     completed_by: UUID | None
     ending: Ending | None
-    """How it came to be done."""
+    """Why it is done."""
     lost_leases: int = 0
-    """Leases that it has lost in a row, without any outcome: its worker died, or did not renew in time."""
+    """Leases in a row that ended without an outcome: its worker died, or did not renew in time."""
     lease: Lease | None = None
-    """In a handler: the lease under which it works."""
+    """In a handler: the lease of the worker."""
 
     @property
     def key(self) -> Key:
+        """Source and message id."""
         return Key(self.source, self.message_id)
 
     @property
     def lease_lost(self) -> bool:
-        """In a handler: True once the lease could not be renewed. Stop then; another worker may have the message."""
+        """In a handler: True if the lease could not be renewed. Stop then: another worker may have the message."""
         return self.lease is not None and self.lease.lost
 
-    def held(self, payload: P, lease: Lease) -> Message[P]:
-        """The message as a worker holds it: with its decoded payload, under its lease. Copied once."""
-        return tuple.__new__(Message, (*self[:4], payload, *self[5:-1], lease))
+    def held(self, payload: object, lease: Lease) -> HeldMessage:
+        """Returns the message as a worker has it in hand, with its decoded payload."""
+        values: list[object] = [*self]
+        values[_PAYLOAD], values[_LEASE] = payload, lease
+        return tuple.__new__(HeldMessage, values)
 
     def with_payload(self, payload: P) -> Message[P]:
-        # What `_replace` does, without its cost: this runs for every message that is claimed.
-        return tuple.__new__(Message, self[:4] + (payload,) + self[5:])  # noqa: RUF005 - half the time
+        """Returns the message with its decoded payload. (`_replace` takes four times as long.)"""
+        values: list[object] = [*self]
+        values[_PAYLOAD] = payload
+        return tuple.__new__(Message, values)
 
     def __repr__(self) -> str:
-        # Never the payload or the headers: a repr ends in logs.
+        # Without the payload and the headers, since a repr ends up in logs.
         return (
             f"<Message {self.id} {self.topic!r} {self.source!r}/{self.message_id!r} "
             f"{self.state} attempt={self.attempt} deliveries={self.deliveries}>"
         )
 
 
+_PAYLOAD, _LEASE = Message._fields.index("payload"), Message._fields.index("lease")
+
+
+class HeldMessage(Message[Any]):
+    """A message that a worker has in hand: it always has a lease."""
+
+    __slots__ = ()
+    if TYPE_CHECKING:
+        lease: Lease
+
+
 StoredMessage = Message[str | bytes]
-"""A message as a store returns it: its payload as it is stored."""
+"""A message as a store returns it: its payload is encoded."""
 
 AnyMessage = Message[Any]
+"""A message with any payload."""
 
 
 class ReceiptStatus(StrEnum):
-    """What an enqueue found."""
+    """What an enqueue found for its key."""
 
     NEW = "new"
     DUPLICATE = "duplicate"
@@ -183,7 +206,7 @@ class ReceiptStatus(StrEnum):
     DEAD = "dead"
     """Known and dead; it waits for a replay. `updated` says whether its content was replaced."""
     REVIVED = "revived"
-    """Known and dead, and waiting again because `revive_dead` was asked for."""
+    """Known and dead; it waits again, since `revive_dead` was set."""
     CONFLICT = "conflict"
     """Known, with another topic or content hash. `updated` says whether the content was replaced."""
     REJECTED = "rejected"
@@ -191,44 +214,46 @@ class ReceiptStatus(StrEnum):
 
 
 class Receipt(NamedTuple):
-    """The answer to an enqueue."""
+    """The result of an enqueue."""
 
     status: ReceiptStatus
     id: int
     source: str
     message_id: str
     state: State
-    """The message's state after the call."""
+    """The state of the message after the call."""
     superseded: tuple[int, ...] = ()
     """Ids of the waiting messages that this one replaced by its collapse key."""
     replaced_under_lease: bool = False
     """The content was replaced while a worker was handling the old one."""
     updated: bool = False
-    """The key was known, and its content was replaced by this one, which may be the same."""
+    """The key was known, and this content replaced the earlier one, which may be equal."""
 
     @classmethod
     def of_new(cls, id_: int, draft: Draft) -> Receipt:
-        """Of a message that was new and replaced no other. Nearly all are so, and the usual way takes twice as long."""
+        """Returns the receipt of a new message that replaced no other, in half the time of the constructor."""
         return tuple.__new__(cls, (ReceiptStatus.NEW, id_, draft[0], draft[1], State.WAITING, (), False, False))
 
     @property
     def is_new(self) -> bool:
+        """True if the key was not known."""
         return self.status is ReceiptStatus.NEW
 
     @property
     def is_refused(self) -> bool:
-        """Whether the call has changed nothing but `last_seen`: the key was known, and the message is as it was."""
+        """True if the key was known and the call changed nothing but `last_seen`."""
         return not (self.is_new or self.updated or self.status is ReceiptStatus.REVIVED)
 
     @property
     def key(self) -> Key:
+        """Source and message id."""
         return Key(self.source, self.message_id)
 
 
-class Sighting(NamedTuple):
-    """The answer to a deduplication check."""
+class KeyStatus(NamedTuple):
+    """The result of a deduplication check."""
 
     state: State
     is_new: bool
     conflict: bool
-    """The key came with another content hash before."""
+    """An earlier message with this key had another content hash."""

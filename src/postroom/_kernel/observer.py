@@ -1,4 +1,4 @@
-"""What happens, told to whoever wants to know: logs, metrics and tests are all observers."""
+"""Events of stores and workers. Logs, metrics and tests are observers of them."""
 
 from __future__ import annotations
 
@@ -9,40 +9,41 @@ from postroom._kernel.policy import Box
 
 
 class Event(NamedTuple):
-    """A verb of a store was called, or a worker did something."""
+    """A call of a store's verb, or an action of a worker."""
 
     verb: str
-    """`put`, `claim`, `settle` … as in `postroom.spi`; `handle` and `lost` of a worker."""
+    """`put`, `claim`, `settle` … as in `postroom.spi`. Of a worker: `handle` and `lost`."""
     store: str
     box: Box
     given: Any
-    """The verb's main argument; for `handle` and `lost` the messages."""
+    """The main argument of the verb. For `handle` and `lost`: the messages."""
     result: Any
-    """What it answered, None where it raised; for `handle` the outcomes, None where a batch raised: its messages are
-    then handled one at a time, each with an event."""
+    """The result of the verb, or None if it raised. For `handle`: the outcomes, or None if the handler of a batch
+    raised. Its messages are then handled one at a time, each with an event of its own."""
     error: BaseException | None
     seconds: float
     in_transaction: bool = False
-    """The verb ran in a transaction of the caller, or of a handler: its writes are stored when that commits."""
+    """The verb ran in a transaction of the caller or of a handler. Its writes are stored when that commits."""
 
 
 Observer = Callable[[Event], None]
-"""Called after each verb, in the thread of its caller. It must be quick; what it raises is logged and dropped."""
+"""Called after each verb, in the thread of the caller. It must be fast. An error that it raises is only logged."""
 
-Hearing = TypeVar("Hearing", bound=Callable[..., None])
+ObserverT = TypeVar("ObserverT", bound=Callable[..., None])
 _VERBS = "verbs"
 
 
-def hears(*verbs: str) -> Callable[[Hearing], Hearing]:
-    """An observer of these verbs only: nobody need make events of the others for it."""
+def observes(*verbs: str) -> Callable[[ObserverT], ObserverT]:
+    """Returns a decorator for an observer of these verbs only. No event is built for a verb without observers."""
 
-    def decorate(observer: Hearing) -> Hearing:
+    def decorate(observer: ObserverT) -> ObserverT:
         setattr(observer, _VERBS, frozenset(verbs))
         return observer
 
     return decorate
 
 
-def is_heard(verb: str, observer: Observer) -> bool:
+def is_observed(verb: str, observer: Observer) -> bool:
+    """Returns True if the observer wants events of this verb."""
     verbs = getattr(observer, _VERBS, None)
     return verbs is None or verb in verbs

@@ -1,14 +1,16 @@
-"""What a box promises about its messages: small frozen values, grouped by concern."""
+"""The policies of a box, as frozen values grouped by concern, and the limits that follow from them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import timedelta
-from typing import Any, Literal
+from datetime import datetime, timedelta
+from typing import Literal, TypeVar
 
 from postroom._kernel.backoff import Backoff
 from postroom._kernel.message import OnDuplicate
 from postroom._kernel.states import BoxKind, State
+
+Time = TypeVar("Time", int, datetime)
 
 EXPIRED = "expired"
 DELIVERY_LIMIT = "delivery limit"
@@ -23,73 +25,73 @@ class Order:
 
     fifo: bool = False
     on_dead: Literal["unblock", "block"] = "unblock"
-    """Whether a dead head lets the rest of its group go on."""
+    """`unblock`: the group continues without its dead message. `block`: it waits until that is replayed or skipped."""
     change: bool = False
-    """Whether this order replaces another that is recorded in the store."""
+    """Replace another order that is recorded in the store."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """How often a message is tried."""
+    """How often, and for how long, a message is delivered."""
 
     max_attempts: int = 10
     """Counted executions before a message is dead."""
     backoff: Backoff = field(default_factory=Backoff.exponential)
     max_deliveries: int | None = None
-    """Claims before a message is dead, whatever became of them."""
+    """Claims before a message is dead, counted or not."""
     max_lost_leases: int | None = DEFAULT_MAX_LOST_LEASES
-    """Leases in a row that end without an outcome before a message is dead: stops a message that kills its workers."""
+    """Leases in a row that pass without an outcome before a message is dead: it may crash its workers."""
     lifetime: timedelta | None = None
-    """How long a message may wait when it says no `expires` of its own."""
+    """How long a message without `expires` may wait before it is dead."""
     on_stale_ack: Literal["done", "requeue"] = "done"
-    """What an ack means when the content changed while the message was handled."""
+    """What an ack does if the content was replaced while the message was handled."""
 
 
 @dataclass(frozen=True, slots=True)
-class Keeping:
-    """What is remembered, and for how long."""
+class Retention:
+    """What is kept, and for how long."""
 
     dedup_window: timedelta | None = None
-    """None: a key is remembered until its message is purged."""
-    retention: timedelta = DEFAULT_RETENTION
+    """How long a key recognises duplicates. None: until its message is purged."""
+    done_age: timedelta = DEFAULT_RETENTION
     """How long done messages are kept."""
-    retention_from: Literal["last_seen", "completed_at"] = "last_seen"
-    dead_retention: timedelta | None = None
-    """None: dead letters are kept until somebody purges them."""
+    age_from: Literal["last_seen", "completed_at"] = "last_seen"
+    dead_age: timedelta | None = None
+    """How long dead letters are kept. None: until they are purged by hand."""
     on_success: Literal["keep", "delete"] = "keep"
-    """`delete` removes the content at the ack; the key stays, since it is what recognises a duplicate."""
+    """`delete` removes the content at the ack. The key stays, so that a duplicate is still recognised."""
     dead_letter: Literal["keep", "discard"] = "keep"
     on_duplicate: OnDuplicate | None = None
-    """What a write with a known key does, where the write itself does not say. None: see `NewMessage.on_duplicate`."""
+    """The default for writes with a known key. None: see `NewMessage.on_duplicate`."""
 
     @property
     def ages(self) -> dict[State, timedelta]:
-        """The states that are purged without being named, and the age at which they are."""
-        kept = {State.DONE: self.retention}
-        return kept if self.dead_retention is None else kept | {State.DEAD: self.dead_retention}
+        """Returns the states that are purged by default, each with its age."""
+        kept = {State.DONE: self.done_age}
+        return kept if self.dead_age is None else kept | {State.DEAD: self.dead_age}
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """How a worker goes about it."""
+    """How a worker of this box works."""
 
     batch_size: int = 50
-    """Messages claimed at once."""
+    """Messages that one claim takes."""
     lease: timedelta = timedelta(seconds=30)
     renew: float = 0.5
-    """At which part of their time leases are renewed while messages are in hand. 0: they are not renewed."""
+    """The part of a lease after which it is renewed, while its message is in hand. 0: never."""
     concurrency: int = 1
     """Handlers that run at the same time in one process."""
     idle: tuple[timedelta, timedelta] = (timedelta(seconds=0.5), timedelta(seconds=5))
-    """The first and the longest pause between polls that find nothing."""
+    """The first and the longest pause between claims that find nothing."""
     handler_timeout: timedelta | None = None
     on_unhandled: Literal["abandon", "release", "dead"] = "abandon"
-    """What becomes of a message whose topic has no handler here."""
+    """What a worker does with a message whose topic has no handler."""
     on_undecodable: Literal["failed", "dead"] = "failed"
     only_handled: bool = False
-    """Whether a worker claims only the topics it has handlers for, and leaves the rest to others."""
+    """A worker claims only topics for which it has a handler, and leaves the others to other workers."""
     read_delay: timedelta = timedelta()
-    """The pause between two claims, also while there is work."""
+    """The pause between two claims, even while there are messages to claim."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,19 +102,19 @@ class Box:
     name: str
     order: Order = Order()
     delivery: Delivery = field(default_factory=Delivery)
-    keeping: Keeping = Keeping()
+    retention: Retention = Retention()
     work: Work = Work()
     write_batch_size: int = DEFAULT_WRITE_BATCH_SIZE
-    """Messages that one step of `enqueue_many` writes, on a store without transactions."""
+    """Messages that one step of `enqueue_many` writes in a store without transactions."""
     key: str = field(init=False)
-    """Kind and name in one text: how stores tell boxes apart."""
+    """Kind and name in one text: the name of the box in a store."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", f"{self.kind}:{self.name}")
 
 
-def cause_of_death(box: Box, *, deliveries: int, lost_leases: int, expires: Any, now: Any) -> str | None:
-    """Why a message must not be claimed again, if there is a reason. `expires` and `now` are of one kind."""
+def cause_of_death(box: Box, *, deliveries: int, lost_leases: int, expires: Time | None, now: Time) -> str | None:
+    """Returns the reason why a message must not be claimed again, or None."""
     if expires is not None and expires <= now:
         return EXPIRED
     most, most_lost = box.delivery.max_deliveries, box.delivery.max_lost_leases
@@ -122,16 +124,19 @@ def cause_of_death(box: Box, *, deliveries: int, lost_leases: int, expires: Any,
 
 
 def suspect_from(delivery: Delivery) -> int:
-    """From how many lost leases on a message is suspect: one is an accident, unless the next one is the last."""
+    """Returns the number of lost leases from which a message is a suspect.
+
+    One lost lease may be an accident. Where the next one would be the last, one is enough.
+    """
     most = delivery.max_lost_leases
     return 2 if most is None else max(1, min(2, most - 1))
 
 
 def is_suspect(box: Box, *, deliveries: int, lost_leases: int) -> bool:
-    """Whether a message may be what kills its workers.
+    """Returns True if a message may be the one that crashes its workers.
 
-    Such a message is claimed alone. So the others that a dying worker had in hand do not reach the limit together with
-    the one that kills it.
+    A suspect is claimed alone. Otherwise the messages that were in hand together with it would lose their leases
+    together with it, and reach the limit too.
     """
     if not lost_leases:
         return False

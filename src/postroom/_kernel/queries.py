@@ -1,4 +1,4 @@
-"""The questions that stores answer, as values."""
+"""The parameters and results of claims, filters, purges and reaps."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from postroom._kernel.message import AnyMessage, Key
-from postroom._kernel.policy import Keeping
+from postroom._kernel.policy import Retention
 from postroom._kernel.states import State
 
 
-class Ask(NamedTuple):
-    """What a worker asks of a claim."""
+class ClaimRequest(NamedTuple):
+    """The parameters of a claim."""
 
     owner: UUID
     lease: timedelta
     limit: int
     topics: frozenset[str] | None = None
-    """Only these topics; None is any."""
+    """Claim only these topics. None: any topic."""
     in_hand: tuple[int, ...] = ()
-    """Ids that the caller still works on: they are not handed out to it again, though their leases may have passed."""
+    """Ids that the caller still works on. They are not claimed again, even if their leases have passed."""
     suspects: bool = True
-    """Whether a message that keeps losing its lease may be claimed. It is claimed alone."""
+    """Whether the claim may take a suspect: a message that keeps losing its lease. A suspect is claimed alone."""
 
 
 class Filter(NamedTuple):
-    """Which messages. What is None does not restrict; results come in id order, after `after`."""
+    """Selects messages. A field that is None does not restrict. Results are in id order, with ids above `after`."""
 
     states: frozenset[State] | None = None
     ids: tuple[int, ...] | None = None
@@ -39,21 +39,23 @@ class Filter(NamedTuple):
     after: int = 0
     limit: int = 100
     blocking: bool = False
-    """Only dead letters that hold up their group (`on_dead="block"`)."""
+    """Only dead letters that block their group (`on_dead="block"`)."""
     keys: tuple[Key, ...] | None = None
-    """With `ids`: messages that either of them names."""
+    """Only messages with these keys; together with `ids`, messages that either of them names."""
 
     @property
     def is_by_name(self) -> bool:
-        """Whether it names its messages, so that they can be looked up one by one."""
+        """Returns True if it names messages by id or key, so that an index finds each of them."""
         return self.ids is not None or self.keys is not None or self.message_id is not None
 
     def names(self, id_: int, key: Key) -> bool:
+        """Returns True if `ids` and `keys` allow this message."""
         if self.ids is None and self.keys is None:
             return True
         return id_ in (self.ids or ()) or key in (self.keys or ())
 
     def fits(self, message: AnyMessage) -> bool:
+        """Returns True if the filter selects this message. `blocking` and `limit` are left to the store."""
         return (
             message.id > self.after
             and (self.states is None or message.state in self.states)
@@ -66,7 +68,7 @@ class Filter(NamedTuple):
         )
 
 
-class Aging(Protocol):
+class PurgeCandidate(Protocol):
     """What a purge reads of a message."""
 
     @property
@@ -80,34 +82,34 @@ class Aging(Protocol):
 
 
 class Purge(NamedTuple):
-    """Which messages of one state to delete: at most `limit` of those that are older."""
+    """Deletes messages of one state: at most `limit` of those that are older than `older_than`."""
 
     state: State
     older_than: timedelta
     limit: int = 1000
 
-    def takes(self, message: Aging, keeping: Keeping, now: datetime) -> bool:
-        """Whether it deletes this message."""
+    def takes(self, message: PurgeCandidate, retention: Retention, now: datetime) -> bool:
+        """Returns True if the purge deletes this message."""
         if message.state is not self.state:
             return False
-        window = keeping.dedup_window
+        window = retention.dedup_window
         if self.state is State.DONE and window is not None and message.first_seen + window > now:
-            return False  # cleaning up must not shorten the memory that deduplicates
+            return False  # a purge must not shorten the deduplication window
         cutoff = now - self.older_than
         if message.completed_at is not None and message.completed_at > cutoff:
             return False
-        sliding = self.state is State.SEEN or (self.state is State.DONE and keeping.retention_from == "last_seen")
+        sliding = self.state is State.SEEN or (self.state is State.DONE and retention.age_from == "last_seen")
         return not sliding or message.last_seen <= cutoff
 
 
 class Reaped(NamedTuple):
-    """What a reap found."""
+    """The result of a reap."""
 
     freed: int
-    """Leases that had passed."""
+    """Messages whose lease had passed, now waiting again."""
     expired: int
-    """Messages past their `expires`, now dead."""
+    """Messages past `expires`, now dead."""
 
 
 Counts = Mapping[State, int]
-"""How many messages stand in each state; every state is a key."""
+"""The number of messages in each state. Every state is a key."""

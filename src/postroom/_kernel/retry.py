@@ -1,4 +1,4 @@
-"""How often a storage error that passes by itself is met with another try."""
+"""How often a verb is retried after a transient error of the store."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class StorageRetry:
     max_delay: float = 5.0
     multiplier: float = 2.0
     jitter: bool = True
-    """Take a random half off each delay, so that many clients do not come back together."""
+    """Whether each delay is shortened by a random part of up to one half, so that clients do not retry together."""
 
     NONE: ClassVar[StorageRetry]
 
@@ -29,7 +29,7 @@ class StorageRetry:
             )
 
     def delay(self, retry: int) -> float:
-        """Seconds before the retry of this number, from 1."""
+        """Returns the seconds before the retry with this number, from 1."""
         seconds = min(self.initial_delay * self.multiplier ** (retry - 1), self.max_delay)
         return seconds * random.uniform(0.5, 1) if self.jitter else seconds  # noqa: S311 - spreads load
 

@@ -1,20 +1,20 @@
-"""What is open around the code that runs: a transaction of a handler, or of a driver."""
+"""Transactions that are open around the running code: those of handlers, and those of drivers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Final, Generic, TypeVar
+from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
 UNNAMED = "the given pool"
-"""Stands for the place in the name of a store whose database is known to the user's pool only."""
+"""In the name of a store: replaces the address of the database if only the user's pool knows it."""
 
 
 class Entry(Generic[T]):
-    """One that was opened."""
+    """An open scope."""
 
     __slots__ = ("is_open", "owner", "refusal")
 
@@ -22,16 +22,16 @@ class Entry(Generic[T]):
         self.owner = owner
         self.is_open = True
         self.refusal: Exception | None = None
-        """The error of the first write that was refused inside, for the case that the code there catches it."""
+        """The error of the first write that was refused inside. The code inside may have caught it."""
 
     def note(self, refusal: Exception) -> None:
         self.refusal = self.refusal or refusal
 
 
 class Scope(Generic[T]):
-    """The owner of what is open, for this task, and for the tasks and threads that it starts.
+    """The open scope of a task, and of the tasks and threads that it starts.
 
-    A task that is started inside keeps its copy of the context for as long as it runs. So the end is noted in the
+    A task that is started inside keeps a copy of the context while it runs. So the end of the scope is stored in the
     entry, which the copies share, and not only in the context.
     """
 
@@ -55,12 +55,3 @@ class Scope(Generic[T]):
     def owner(self) -> T | None:
         entry = self.entry()
         return None if entry is None else entry.owner
-
-
-handling: Final[Scope[Any]] = Scope("postroom_handling")
-"""The store of the transaction in which a transactional handler runs."""
-
-
-def are_same(store: Any, other: Any) -> bool:
-    """Whether both are on one database: a room for sync code has another store than one for async code."""
-    return store is other or not store.addresses.isdisjoint(other.addresses)

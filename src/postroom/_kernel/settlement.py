@@ -1,56 +1,69 @@
-"""Settlements: what becomes of a claimed message. One verb of a store applies them, named constructors build them."""
+"""Settlements: the outcomes of claimed messages, as a store applies them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 from uuid import UUID
 
 from postroom._kernel.message import Claim
 
 
-class Held(NamedTuple):
-    """A message named by what its sender called it, for callers that kept no claim. Checks the owner only."""
+class NamedTarget(NamedTuple):
+    """A claimed message by the id that its sender gave it, for a caller that kept no claim.
+
+    A store checks the owner, and no fence.
+    """
 
     owner: UUID
     message_id: str
     source: str | None = None
 
 
-Target = Claim | Held
+Target = Claim | NamedTarget
 Verdict = Literal["done", "retry", "release", "dead"]
 
 
 class Settlement(NamedTuple):
-    """An outcome for one claimed message."""
+    """The outcome of one claimed message."""
 
     target: Target
     verdict: Verdict
     delay: timedelta | None = None
     error: str | None = None
     counts: bool = False
-    """Of a dead verdict: whether the execution that led to it counts as an attempt. A retry always counts."""
+    """With the verdict `dead`: whether the last execution counts as an attempt. A retry always counts."""
 
     @classmethod
-    def done(cls, target: Target) -> Settlement:
-        # What its constructor does, without its cost: this is said of nearly every message.
+    def done(cls, target: Target) -> Self:
+        """The message was handled with success."""
+        # Nearly all settlements are made here, and the constructor takes twice as long.
         return tuple.__new__(cls, (target, "done", None, None, False))
 
     @classmethod
-    def retry(cls, target: Target, *, delay: timedelta | None = None, error: str | None = None) -> Settlement:
-        """Count an attempt and wait; without a delay, as the box's backoff says."""
+    def retry(cls, target: Target, *, delay: timedelta | None = None, error: str | None = None) -> Self:
+        """Counts an attempt and makes the message wait for `delay`; without one, as the backoff of its box says."""
         return cls(target, "retry", delay, error)
 
     @classmethod
-    def release(cls, target: Target, *, delay: timedelta | None = None) -> Settlement:
-        """Give it back without counting."""
+    def release(cls, target: Target, *, delay: timedelta | None = None) -> Self:
+        """Makes the message wait again and counts no attempt."""
         return cls(target, "release", delay)
 
     @classmethod
-    def dead(cls, target: Target, *, error: str, counts: bool = False) -> Settlement:
+    def dead(cls, target: Target, *, error: str, counts: bool = False) -> Self:
+        """Makes the message a dead letter."""
         return cls(target, "dead", None, error, counts)
 
 
+class ClaimSettlement(Settlement):
+    """The outcome of a message whose claim is known. Workers make no other settlements."""
+
+    __slots__ = ()
+    if TYPE_CHECKING:
+        target: Claim
+
+
 Settled = Sequence[bool]
-"""One answer per settlement: True where the claim still held and the outcome was applied."""
+"""One value for each settlement: True if the claim still held, so that the outcome is stored."""

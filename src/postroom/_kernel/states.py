@@ -1,4 +1,4 @@
-"""The one state machine, and the names that inbox and outbox give to its states."""
+"""The state machine of a message, and the names of its states in an inbox and in an outbox."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ BoxKind = Literal["inbox", "outbox"]
 
 
 class State(StrEnum):
-    """Where a message stands."""
+    """The state of a message."""
 
     SEEN = "seen"
-    """Its key was checked; there is nothing to handle yet."""
+    """Its key was recorded; there is nothing to handle yet."""
     WAITING = "waiting"
-    """It will be claimed: now, when it is due, or when its group's turn comes."""
+    """It can be claimed now, when it is due, or when it is the front of its FIFO group."""
     CLAIMED = "claimed"
-    """A worker holds a lease on it."""
+    """A worker has a lease on it. The lease may have passed."""
     DONE = "done"
     DEAD = "dead"
-    """Given up; kept, listed and replayable."""
+    """Not tried again. It is kept, and can be replayed."""
 
 
 class Ending(StrEnum):
-    """How a message came to be done."""
+    """How a message became done."""
 
     HANDLED = "handled"
     MARKED = "marked"
     """By `mark_processed`, without a claim."""
     SUPERSEDED = "superseded"
-    """A newer message with the same collapse key took its place."""
+    """A newer message with the same collapse key replaced it."""
     DISCARDED = "discarded"
     """It died in a box with `dead_letter="discard"`."""
     CANCELLED = "cancelled"
@@ -70,5 +70,5 @@ _DOCUMENTED: dict[BoxKind, dict[State, str]] = {
 
 
 def documented_name(state: State, kind: BoxKind) -> str:
-    """The state's name in the inbox's or the outbox's own words."""
+    """Returns the name of a state in the documentation of inboxes or outboxes."""
     return _DOCUMENTED[kind][state]

@@ -1,4 +1,4 @@
-"""Texts from outside, as they may be logged: names and ids escaped, error texts redacted too."""
+"""Texts of users as they may be logged: names and ids are escaped, error texts are redacted, too."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import inspect
 import logging
 import traceback
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from postroom._kernel.decide import describe
 from postroom._kernel.policy import Box
@@ -15,7 +14,7 @@ from postroom.errors import ArgumentTypeError
 _log = logging.getLogger("postroom")
 
 Redact = Callable[[str], str]
-"""Returns an error text without what must not be stored or logged."""
+"""Returns an error text without the parts that must not be stored or logged."""
 
 NO_REASON = "no reason given"
 LEFT_OUT = "(left out: the redact function failed)"
@@ -24,38 +23,38 @@ _CONTEXT = "\nDuring handling of the above exception, another exception occurred
 
 
 def escape(text: str) -> str:
-    r"""A text in which control characters are written as `\n`, `\x1b` and so on: it cannot forge a line of a log."""
+    r"""Returns the text with control characters written as `\n`, `\x1b` and so on: it cannot forge a line of a log."""
     if text.isprintable():
         return text
     return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
 
 
 def name(topic: str, source: str, message_id: str) -> str:
-    """How a message is named in logs."""
+    """Returns a message as log records name it."""
     return f"topic={escape(topic)} source={escape(source)} message_id={escape(message_id)}"
 
 
 def fate(box: Box) -> str:
-    """What a record says of a message that died."""
-    return "discarded" if box.keeping.dead_letter == "discard" else "dead letter"
+    """Returns what a log record says of a message that died."""
+    return "discarded" if box.retention.dead_letter == "discard" else "dead letter"
 
 
 class ErrorTexts:
-    """Error texts as they may leave the process. One object per room, which has its redact function."""
+    """Error texts as they may be stored or logged. A room has one, with its redact function."""
 
-    def __init__(self, redact: Any = None) -> None:
-        """`redact` is a `Redact` or None; it is checked here."""
+    def __init__(self, redact: object = None) -> None:
+        """Raises ArgumentTypeError if `redact` is neither None nor a plain function."""
         if redact is not None and (not callable(redact) or inspect.iscoroutinefunction(redact)):
             raise ArgumentTypeError("redact must be a plain function from an error text to a text that may be stored")
-        self._redact: Redact | None = redact
+        self._redact: Callable[[str], object] | None = redact
 
     def redact(self, text: str) -> str:
-        """To store. A redact function that fails must not let the text through."""
+        """Returns the text as it may be stored. If the redact function fails, the text is left out."""
         if self._redact is None:
             return text
         try:
-            redacted: Any = self._redact(text)
-        except Exception as error:  # noqa: BLE001 - it is the user's function
+            redacted = self._redact(text)
+        except Exception as error:  # noqa: BLE001 - a function of the user may raise anything
             _log.error("the redact function raised %s; an error text was left out", type(error).__name__)
             return LEFT_OUT
         if not isinstance(redacted, str):
@@ -67,12 +66,12 @@ class ErrorTexts:
         return escape(self.redact(text))
 
     def of(self, error: BaseException) -> str:
-        """An error in one line of a log: its type and its text."""
+        """Returns an error as one line for a log: its type and its text."""
         return self.for_log(describe(error))
 
     def log(self, level: int, message: str, *args: object, error: BaseException | None) -> None:
-        """Write a record with the traceback of an error. If redaction or escaping changes a text in it, the record has
-        a traceback with the changed text (`exc_text`), and not the exception itself (`exc_info`)."""
+        """Writes a log record with the traceback of an error. If redaction or escaping changes a text in it, the record
+        has a traceback with the changed text (`exc_text`), and not the exception itself (`exc_info`)."""
         if not _log.isEnabledFor(level):
             return
         if error is None or all(map(self._may_be_shown, _chain(error))):
@@ -84,11 +83,11 @@ class ErrorTexts:
         _log.handle(record)
 
     def _may_be_shown(self, error: BaseException) -> bool:
-        """Whether Python may print it. Of a SyntaxError it prints the line, which may be a payload."""
+        """Returns True if Python may print the error. Of a SyntaxError it prints the line, which may be a payload."""
         return not isinstance(error, SyntaxError) and all(self.for_log(text) == text for text in _texts(error))
 
     def _traceback(self, error: BaseException, seen: set[int]) -> Iterator[str]:
-        """As Python prints it, with our texts."""
+        """Yields the traceback as Python prints it, with the changed texts."""
         chain: list[tuple[BaseException, str]] = []
         each: BaseException | None = error
         while each is not None and id(each) not in seen:  # a loop: a chain may be longer than the stack
@@ -116,7 +115,7 @@ class ErrorTexts:
 
 
 def _texts(error: BaseException) -> list[str]:
-    """Its own text, then its notes. Any of them may fail: they are the user's code."""
+    """Returns the text of an error, then its notes. Classes of the user may raise in any of them."""
     try:
         text = str(error)
     except Exception:  # noqa: BLE001
@@ -135,7 +134,7 @@ def _before(error: BaseException) -> tuple[BaseException | None, str]:
 
 
 def _chain(error: BaseException) -> list[BaseException]:
-    """The error, and all that its traceback shows."""
+    """Returns the error and all others that its traceback shows."""
     found: dict[int, BaseException] = {}
     waiting = [error]
     while waiting:

@@ -1,4 +1,4 @@
-"""A failure as the worker records it: the outcome, and what the log needs besides."""
+"""An outcome that the worker makes, with what its log record needs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from postroom._kernel.decide import Outcome
 
 @dataclass(frozen=True, slots=True)
 class Fault(Outcome):
-    """An outcome that the worker made: the handler raised, or could not be called."""
+    """The outcome of a handler that raised or could not be called."""
 
     error: BaseException | None = None
     ran: bool = True
-    """Whether the handler was called. A message that was not handled is not counted as tried when it dies."""
+    """Whether the handler was called. If not, a message that becomes a dead letter has no attempt counted."""

@@ -15,19 +15,19 @@ _log = logging.getLogger("postroom")
 Check = Callable[[], Awaitable[bool]]
 
 MAX_REQUEST_BYTES = 8 * 1024
-"""Of the request line and the headers. No check has a body."""
+"""Limit of the request line and the headers. No request has a body."""
 REQUEST_SECONDS = 5.0
-"""Within which a client must have sent its request. It is closed otherwise."""
+"""How long a client may take to send its request before its connection is closed."""
 RESPONSE_SECONDS = 5.0
-"""Within which a client must have read the response."""
+"""How long a client may take to read the response."""
 MAX_CONNECTIONS = 64
-"""At the same time. Others are closed at once, so that they cannot use up the file descriptors of the process."""
+"""Limit of concurrent connections. More are closed at once, so that they cannot use up file descriptors."""
 
 _TEXTS = {HTTPStatus.OK: "ok", HTTPStatus.SERVICE_UNAVAILABLE: "unavailable"}
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Host and port of HOST:PORT. An IPv6 address is in brackets: [::1]:8080."""
+    """Returns host and port of HOST:PORT. An IPv6 address is in brackets: [::1]:8080."""
     if not isinstance(text, str):
         raise ArgumentTypeError(f"health must be a str, not {type(text).__name__}")
     host, _, port = text.rpartition(":")
@@ -81,7 +81,7 @@ class HealthServer:
                 await writer.drain()
 
     async def _respond(self, reader: asyncio.StreamReader) -> tuple[HTTPStatus, bool]:
-        """The status, and whether the response has a body."""
+        """Returns the status, and whether the response has a body."""
         try:
             async with asyncio.timeout(REQUEST_SECONDS):
                 request = await reader.readuntil(b"\r\n\r\n")

@@ -1,56 +1,39 @@
-"""The janitor: frees passed leases, and deletes what is older than its box keeps it."""
+"""The janitor: ends leases that have expired, and deletes messages past their retention."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Any, NamedTuple
 
+from postroom._boxes.handled_box import HandledBox
+from postroom._kernel.cancellation import check_cancelled
 from postroom._kernel.local import PerLoop
 from postroom._kernel.states import State
 from postroom._kernel.texts import ErrorTexts
-from postroom._runtime.service import Service, check_cancelled
+from postroom._room_store import WorkerStore
+from postroom._runtime.service import Service
+from postroom._runtime.values import Cleaned, Cleaning
 
-SHARE = 100
-"""A duty takes at most one part in so many of the time: with a large backlog it is done less often."""
-
-
-class Cleaned(NamedTuple):
-    """What a cleanup did in one box."""
-
-    reaped: int
-    """Leases freed and messages buried because they expired."""
-    done: int
-    """Done messages deleted."""
-    dead: int
-    """Dead letters deleted."""
-
-
-@dataclass(frozen=True, slots=True)
-class Cleaning:
-    """How often, and how much at once."""
-
-    interval: timedelta = timedelta(minutes=5)
-    reap_interval: timedelta = timedelta(seconds=30)
-    batch_size: int = 1000
-    restart_delay: timedelta = timedelta(seconds=30)
-    automatic: bool = True
-    """Whether it starts with the room; otherwise call `room.cleanup()`, here or on another host."""
+MIN_PAUSE_RATIO = 100
+"""A pause is at least so many times as long as the run before it, so that cleaning takes at most 1 % of the time."""
 
 
 class Janitor:
-    """Cleans the boxes of a room: one task per box and duty, each with its interval."""
+    """Cleans the boxes of a room. Each box and each duty (reap, purge of a state) has a task with an interval."""
 
     def __init__(self, cleaning: Cleaning) -> None:
         self._cleaning = cleaning
         self._services: PerLoop[dict[str, Service]] = PerLoop(dict)
 
-    def start(self, boxes: Iterable[Any], store: Any, is_overdue: Callable[[str], bool]) -> None:
-        """`is_overdue`: whether a worker of the box with this key has something in hand whose lease may have passed."""
+    def start(self, boxes: Iterable[HandledBox], store: WorkerStore, is_overdue: Callable[[str], bool]) -> None:
+        """Starts the tasks. Does nothing if cleaning is not automatic.
+
+        `is_overdue`: takes the key of a box, and returns True if its worker in this process has a message in hand whose
+        lease may have ended.
+        """
         if not self._cleaning.automatic:
             return
         for box in boxes:
@@ -61,12 +44,12 @@ class Janitor:
         for service in self._services.get().values():
             service.start()
 
-    def _add(self, name: str, duty: Callable[[], Awaitable[Any]], interval: timedelta, errors: ErrorTexts) -> None:
+    def _add(self, name: str, duty: Callable[[], Awaitable[object]], interval: timedelta, errors: ErrorTexts) -> None:
         async def forever() -> None:
             took = 0.0
             while True:
                 check_cancelled()
-                await asyncio.sleep(max(interval.total_seconds(), took * SHARE))
+                await asyncio.sleep(max(interval.total_seconds(), took * MIN_PAUSE_RATIO))
                 began = time.monotonic()
                 await duty()
                 took = time.monotonic() - began
@@ -74,18 +57,19 @@ class Janitor:
         delay = self._cleaning.restart_delay.total_seconds()
         self._services.get().setdefault(name, Service(name, forever, restart_delay=delay, errors=errors))
 
-    async def _reap(self, box: Any, is_overdue: Callable[[str], bool]) -> None:
-        """Not while that would undo the late success of a handler here. Claims free what others have lost."""
+    async def _reap(self, box: HandledBox, is_overdue: Callable[[str], bool]) -> None:
+        """Reaps, unless a worker of this process has an overdue lease: its outcome can still be stored, and a reap
+        would undo that. Claims take over expired leases in any case."""
         if not is_overdue(box.box.key):
             await box.reap()
 
-    async def _purge(self, box: Any, state: State) -> int:
-        keeping = box.box.keeping
-        age = keeping.retention if state is State.DONE else keeping.dead_retention
+    async def _purge(self, box: HandledBox, state: State) -> int:
+        retention = box.box.retention
+        age = retention.done_age if state is State.DONE else retention.dead_age
         return int(await box.purge(state, older_than=age, batch_size=self._cleaning.batch_size))
 
-    async def clean(self, box: Any) -> Cleaned:
-        """Every duty once, until nothing is left to do."""
+    async def clean(self, box: HandledBox) -> Cleaned:
+        """Does every duty once, until there is nothing left to clean."""
         reaped = await box.reap()
         purged = {state: await self._purge(box, state) for state in _purged_states(box)}
         return Cleaned(sum(reaped), purged[State.DONE], purged.get(State.DEAD, 0))
@@ -95,5 +79,5 @@ class Janitor:
         await asyncio.gather(*(service.cancel() for service in services.values()))
 
 
-def _purged_states(box: Any) -> list[State]:
-    return [State.DONE] if box.box.keeping.dead_retention is None else [State.DONE, State.DEAD]
+def _purged_states(box: HandledBox) -> list[State]:
+    return [State.DONE] if box.box.retention.dead_age is None else [State.DONE, State.DEAD]

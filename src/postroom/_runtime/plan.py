@@ -1,4 +1,4 @@
-"""From claimed messages to pieces of work: one message, a batch of one topic, or the prefix of one group."""
+"""From claimed messages to units of work: one message, a batch of one topic, or the front of one group."""
 
 from __future__ import annotations
 
@@ -6,112 +6,121 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from postroom._faces.handlers import Handler, Handlers
-from postroom._kernel.message import Message
+from postroom._boxes.handlers import Handler, Handlers
+from postroom._kernel.message import HeldMessage
 
 
-class Piece(NamedTuple):
-    """Messages that one handler gets together, as a batch; or one after the other, if it takes one.
+class WorkUnit(NamedTuple):
+    """Messages that one handler gets: together, or one after the other if it takes one message.
 
-    For a plain handler a piece may have several groups, each in a row."""
+    For a handler that takes one message, a unit may contain several groups, one after the other.
+    """
 
     handler: Handler | None
-    """None where nobody handles their topic."""
-    messages: list[Message[Any]]
+    """None if their topic has no handler."""
+    messages: list[HeldMessage]
     ordered: bool
-    """The first of a group that does not succeed ends it: what follows of the group is given back."""
+    """Whether the first message of a group that does not succeed ends the group: the rest of it is given back."""
 
 
-SHARES = 4
-"""Pieces for each worker of what was claimed: one that meets a slow message leaves the others to the rest."""
+UNITS_PER_WORKER = 4
+"""Into how many units the messages of a claim are split for each worker: while one handles a slow message, the others
+do the rest."""
 
-Line = deque[Piece]
-"""Pieces that must be done one after the other."""
+Chain = deque[WorkUnit]
+"""Units that must be done one after the other. Different chains may be done at the same time."""
 
 
 class Backlog:
-    """Lines that are in hand and not begun, in order; and how many messages wait for each handler that has a limit."""
+    """Chains in hand that are not begun, in order; and how many messages wait for each handler with a limit."""
 
     def __init__(self) -> None:
-        self._lines: deque[Line] = deque()
+        self._chains: deque[Chain] = deque()
         self.waiting: Counter[Handler] = Counter()
 
     def __bool__(self) -> bool:
-        return bool(self._lines)
+        return bool(self._chains)
 
-    def extend(self, lines: Iterable[Line]) -> None:
-        for line in lines:
-            self._lines.append(line)
-            self._count(line, 1)
+    def extend(self, chains: Iterable[Chain]) -> None:
+        for chain in chains:
+            self._chains.append(chain)
+            self._count(chain, 1)
 
-    def go_on_with(self, line: Line) -> None:
-        """It has begun, and comes before the others."""
-        self._lines.appendleft(line)
-        self._count(line, 1)
+    def resume(self, chain: Chain) -> None:
+        """Puts the rest of a chain that has begun before all others."""
+        self._chains.appendleft(chain)
+        self._count(chain, 1)
 
-    def next(self, is_free: Callable[[Piece], bool]) -> Line | None:
-        """Take the first line that can go on."""
-        for index, line in enumerate(self._lines):
-            if is_free(line[0]):
-                del self._lines[index]
-                self._count(line, -1)
-                return line
+    def take(self, is_free: Callable[[WorkUnit], bool]) -> Chain | None:
+        """Removes and returns the first chain whose next unit can begin."""
+        for index, chain in enumerate(self._chains):
+            if is_free(chain[0]):
+                del self._chains[index]
+                self._count(chain, -1)
+                return chain
         return None
 
-    def clear(self) -> list[Line]:
-        lines = list(self._lines)
-        self._lines.clear()
+    def clear(self) -> list[Chain]:
+        """Removes and returns all chains."""
+        chains = list(self._chains)
+        self._chains.clear()
         self.waiting.clear()
-        return lines
+        return chains
 
-    def _count(self, line: Line, sign: int) -> None:
-        handler = line[0].handler
+    def _count(self, chain: Chain, sign: int) -> None:
+        handler = chain[0].handler
         if handler is not None and handler.concurrency is not None:
-            self.waiting[handler] += sign * sum(len(piece.messages) for piece in line)
+            self.waiting[handler] += sign * sum(len(unit.messages) for unit in chain)
 
 
-def plan(messages: list[Message[Any]], handlers: Handlers, *, fifo: bool, concurrency: int = 1) -> Iterator[Line]:
-    """Lines that may be done at the same time: pieces of whole groups, or of what has no group.
+def plan(messages: list[HeldMessage], handlers: Handlers, *, fifo: bool, concurrency: int = 1) -> Iterator[Chain]:
+    """Splits messages into chains that may be done at the same time: whole groups, or messages without a group.
 
-    For a plain handler, a piece is as small as `concurrency` workers need to share the work evenly.
+    For a handler that takes one message, a unit is as small as `concurrency` workers need to share the work evenly.
     """
-    shares = SHARES * concurrency
-    groups: dict[str | None, list[Message[Any]]] = {}
-    in_rows: dict[str, list[Message[Any]]] = {}
+    units = UNITS_PER_WORKER * concurrency
+    groups: dict[str | None, list[HeldMessage]] = {}
+    by_topic: dict[str, list[HeldMessage]] = {}
     if fifo:
         for message in messages:
             groups.setdefault(message.group, []).append(message)
         messages = groups.pop(None, [])
     for members in groups.values():
-        # Neighbours of one topic: a batch must not overtake another topic of its group.
+        # A batch must not overtake another topic of its group, so only neighbours of one topic are together.
         runs = [(handlers.get(topic), list(run)) for topic, run in groupby(members, _topic)]
         if len(runs) == 1 and _is_plain(runs[0][0]):
-            in_rows.setdefault(members[0].topic, []).extend(members)
+            by_topic.setdefault(members[0].topic, []).extend(members)
             continue
-        pieces = ((handler, chunk) for handler, run in runs for chunk in _chunks(run, handler, len(run)))
-        yield deque(Piece(handler, chunk, ordered=True) for handler, chunk in pieces)
-    for topic, rows in in_rows.items():
-        for chunk in _chunks_of_groups(rows, len(rows) // shares):
-            yield deque([Piece(handlers.get(topic), chunk, ordered=True)])
-    by_topic: dict[str, list[Message[Any]]] = {}
+        chunks = ((handler, chunk) for handler, run in runs for chunk in _chunks(run, handler, len(run)))
+        yield deque(WorkUnit(handler, chunk, ordered=True) for handler, chunk in chunks)
+    for topic, same in by_topic.items():
+        for chunk in _chunks_of_groups(same, len(same) // units):
+            yield deque([WorkUnit(handlers.get(topic), chunk, ordered=True)])
+    for topic, same in _by_topic(messages).items():
+        handler = handlers.get(topic)
+        for chunk in _chunks(same, handler, len(same) // units):
+            yield deque([WorkUnit(handler, chunk, ordered=False)])
+
+
+def _by_topic(messages: list[HeldMessage]) -> dict[str, list[HeldMessage]]:
+    if messages and len(set(map(_topic, messages))) == 1:
+        return {messages[0].topic: messages}
+    by_topic: dict[str, list[HeldMessage]] = {}
     for message in messages:
         by_topic.setdefault(message.topic, []).append(message)
-    for topic, same in by_topic.items():
-        handler = handlers.get(topic)
-        for chunk in _chunks(same, handler, len(same) // shares):
-            yield deque([Piece(handler, chunk, ordered=False)])
+    return by_topic
 
 
-def _chunks(messages: list[Message[Any]], handler: Handler | None, most: int = 1) -> Iterator[list[Message[Any]]]:
+def _chunks(messages: list[HeldMessage], handler: Handler | None, most: int) -> Iterator[list[HeldMessage]]:
     size = max(most, 1) if _is_plain(handler) else (handler.batch if handler else None) or 1
     for start in range(0, len(messages), size):
         yield messages[start : start + size]
 
 
-def _chunks_of_groups(messages: list[Message[Any]], least: int) -> Iterator[list[Message[Any]]]:
-    chunk: list[Message[Any]] = []
+def _chunks_of_groups(messages: list[HeldMessage], least: int) -> Iterator[list[HeldMessage]]:
+    chunk: list[HeldMessage] = []
     for message in messages:
         if len(chunk) >= least and chunk and chunk[-1].group != message.group:
             yield chunk

@@ -1,8 +1,7 @@
-"""What a worker process shows of its health: HTTP checks, a heartbeat file, notifications to systemd.
+"""Health of a worker process: HTTP checks, a heartbeat file, notifications to systemd.
 
 All of them run in the event loop of the workers. If it is blocked, the checks time out, the file gets old and the
-watchdog of systemd fires. A database that is down makes the process not ready, but it stays live: to restart it would
-not help.
+watchdog of systemd fires. If the database is down, the process is live but not ready: a restart would not help.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ from postroom._runtime.systemd import Notifier
 _log = logging.getLogger("postroom")
 
 BEAT_SECONDS = 5.0
-"""Between two beats of the heartbeat file."""
+"""Interval at which the heartbeat file is written."""
 READY_SECONDS = 3.0
-"""That a check of readiness may take. A database that does not respond in time is not ready."""
+"""Timeout of the readiness check. A database that does not respond in time is not ready."""
 FRESH_SECONDS = 1.0
-"""That a result is used again: frequent checks do not load the database."""
+"""How long a result is reused, so that frequent checks do not load the database."""
 
 
 class Phase(Enum):
-    """Where a process is in its life."""
+    """The phase of a worker process."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -39,7 +38,7 @@ class Phase(Enum):
 
 
 class Probes:
-    """Open from before the start of a room until after its end. Without any probe it does nothing."""
+    """A context manager around the whole run of a room. Without any probe it does nothing."""
 
     def __init__(
         self,
@@ -67,7 +66,7 @@ class Probes:
         if self.server is not None:
             await self.server.start()
         try:
-            self._touch()  # raises here, where the file cannot be written; later that is logged
+            self._touch()  # raises if the file cannot be written; a later failure is logged
         except BaseException:
             await self._close()
             raise
@@ -101,11 +100,11 @@ class Probes:
             self._notifier.send(systemd.STOPPING)
 
     async def is_live(self) -> bool:
-        """That it returns is the proof: the event loop runs."""
+        """Returns True: if it returns at all, the event loop runs."""
         return True
 
     async def is_ready(self) -> bool:
-        """Whether the room has started, does not stop, and is ready. Checks that come together share one result."""
+        """Returns True if the room has started, does not stop, and is ready. Concurrent checks share one result."""
         if self._phase is not Phase.RUNNING:
             return False
         loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""A duty that runs in the background until it is stopped, and is started again if it fails."""
+"""A background task that is started again if it fails."""
 
 from __future__ import annotations
 
@@ -13,15 +13,8 @@ _log = logging.getLogger("postroom")
 CANCEL_AGAIN_SECONDS = 10.0
 
 
-def check_cancelled() -> None:
-    """Raise a cancellation of this task that was lost on the way: see `Service.cancel`. For loops that never end."""
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise asyncio.CancelledError
-
-
 class Service:
-    """Runs a coroutine function as a task."""
+    """Runs a coroutine function, the *duty*, as a task."""
 
     def __init__(
         self,
@@ -30,14 +23,14 @@ class Service:
         *,
         restart_delay: float = 30.0,
         errors: ErrorTexts,
-        passes: Callable[[Exception], bool] = lambda _error: False,
+        is_transient: Callable[[Exception], bool] = lambda _error: False,
     ) -> None:
-        """`passes`: whether an error is one that passes by itself, and needs no traceback."""
+        """`is_transient`: returns whether an error may disappear on a retry; it is logged without a traceback."""
         self.name = name
         self._duty = duty
         self._restart_delay = restart_delay
         self._errors = errors
-        self._passes = passes
+        self._is_transient = is_transient
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -52,9 +45,9 @@ class Service:
         while True:
             try:
                 await self._duty()
-            except Exception as error:  # noqa: BLE001 - a duty that fails is tried again
+            except Exception as error:  # noqa: BLE001 - a duty that fails is started again
                 delay = self._restart_delay
-                if self._passes(error):
+                if self._is_transient(error):
                     _log.warning("%s: %s; it starts again in %.1f s", self.name, self._errors.of(error), delay)
                 else:
                     message = "%s failed; it starts again in %.1f s"
@@ -64,7 +57,7 @@ class Service:
                 return
 
     async def ends_within(self, seconds: float, *, unless: asyncio.Event) -> bool:
-        """Whether the duty ended by itself in time, and before the event `unless`."""
+        """Returns True if the duty ends by itself in time and before the event `unless` is set."""
         if self._task is None:
             return True
         event = asyncio.create_task(unless.wait())
@@ -75,10 +68,10 @@ class Service:
         return self._task.done()
 
     async def cancel(self) -> None:
-        """Cancel the duty and wait for its end.
+        """Cancels the duty and waits until it has ended.
 
-        A cancellation may be lost: `asyncio.wait_for` of Python 3.11, which drivers use, drops one that comes as it
-        ends. So it is repeated, after longer than a duty takes to clean up.
+        A library may drop the cancellation (see `_kernel/cancellation.py`), so it is repeated, after longer than a duty
+        takes to clean up.
         """
         while self._task is not None and not self._task.done():
             self._task.cancel()

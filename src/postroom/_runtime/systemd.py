@@ -21,11 +21,11 @@ class Notifier:
         # A name that begins with @ is in the abstract namespace.
         self._address = f"\0{address[1:]}" if address.startswith("@") else address
         self.watchdog_seconds = watchdog_seconds
-        """systemd kills the service if it receives no WATCHDOG=1 for so long. None: it does not watch."""
+        """systemd kills the service if it receives no WATCHDOG=1 for so long. None: no watchdog is set."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Notifier | None:
-        """None where systemd does not wait for notifications."""
+        """Returns None if systemd does not expect notifications."""
         address = environment.get("NOTIFY_SOCKET", "")
         if not address.startswith(("/", "@")) or not hasattr(socket, "AF_UNIX"):
             return None
@@ -41,7 +41,7 @@ class Notifier:
 
 
 def _watchdog_seconds(environment: Mapping[str, str]) -> float | None:
-    """WATCHDOG_PID names the process that is watched: a child inherits the variables, but is not watched."""
+    """Returns None unless WATCHDOG_PID is this process: a child inherits the variables, but is not watched."""
     microseconds = environment.get("WATCHDOG_USEC", "")
     process = environment.get("WATCHDOG_PID") or str(os.getpid())
     if not microseconds.isdecimal() or not int(microseconds) or process != str(os.getpid()):

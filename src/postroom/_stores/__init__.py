@@ -1,1 +1,1 @@
-"""The stores, and what wraps them. A store knows protocols and values; it never knows a face."""
+"""The stores, and what wraps them. A store knows protocols and values; it never imports a box."""

@@ -1,12 +1,14 @@
-"""Concurrent puts share a transaction.
+"""Lets concurrent puts share a transaction.
 
-While one put is under way, those that come meanwhile wait together and go as one. Nobody waits for a timer: a lone put
-starts at once. Each caller gets its own receipts, after its own commit; and where a shared put fails, each is tried
-alone, so that one caller's error stays its own, unless it is the database's own trouble.
+While a put runs, the puts that other tasks start meanwhile wait, and then run as one. There is no timer: a put that
+finds no other starts at once. Each caller gets its own receipts, after its own commit. If a shared put fails, each put
+runs alone, so that the error of one caller reaches only that caller; except an error of the server, which all get.
 
-Somebody else's lock holds up only whoever needs it. A lone put that waits is left behind after a moment, and the others
-go on without it. A shared put is in a hurry, where the store can be: if it does not get a lock in time, its callers go
-alone, side by side, and those that still do not get it wait by themselves.
+A row lock of another transaction delays only the puts that need it:
+
+* A put that runs for longer than OVERTAKE_SECONDS is overtaken: the puts behind it start without it.
+* A shared put waits for a lock for at most LOCK_TIMEOUT, if the store can limit that. Then its puts run alone, side by
+  side, each with the same limit. Those that reach it wait without a limit, at most MAX_SLOW at a time.
 """
 
 from __future__ import annotations
@@ -14,51 +16,98 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, runtime_checkable
 
-from postroom.spi import Box, Draft, Receipt
+from postroom._kernel.local import PerLoop
+from postroom._stores.wrapper import AnyStore, AsyncVerb, StoreWrapper
+from postroom.spi import Box, Draft, Receipt, Tx, Verb
 
-MOST_DRAFTS = 1000
-MOST_CONTENT = 4_000_000
-"""Characters or bytes of payload that go together: a server has a limit for what it takes at once."""
-PATIENCE = 0.05
-"""Seconds after which a put that is under way is no longer waited for."""
-LOCK_PATIENCE = 0.1
-"""Seconds for which a shared put waits for a lock: longer than a slow disk takes for somebody else's commit."""
-MOST_SLOW = 4
-"""Puts that may be under way so: each has a connection."""
+MAX_DRAFTS = 1000
+MAX_CONTENT = 4_000_000
+"""Characters or bytes of payload in a shared put: a server limits the size of a statement."""
+OVERTAKE_SECONDS = 0.05
+"""The time after which a running put no longer delays the puts behind it."""
+LOCK_TIMEOUT = 0.1
+"""Seconds for which a shared put waits for a lock: longer than the commit of another transaction on a slow disk."""
+MAX_SLOW = 4
+"""Overtaken puts that run at the same time: each uses a connection."""
 
 Put = Callable[[Box, Sequence[Draft]], Awaitable[list[Receipt]]]
-Judge = Callable[[BaseException], bool]
+Predicate = Callable[[BaseException], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedPuts:
+    """How the puts of several callers of a store can share a transaction."""
+
+    put: Put
+    """Puts drafts of one box in a transaction of its own."""
+    is_shared_error: Predicate
+    """Returns True for an error of the server, which concerns all callers of a shared put."""
+    put_with_lock_timeout: Put | None = None
+    """Like `put`, but raises an error for which `is_lock_timeout` is true after LOCK_TIMEOUT. None if the store cannot
+    limit the wait: all callers of a shared put then wait for the locks of all."""
+    is_lock_timeout: Predicate = lambda _error: False
+    check: Callable[[], None] = lambda: None
+    """Runs in the task of each caller, and raises if the caller must not put without `tx`."""
+
+
+@runtime_checkable
+class Coalescible(Protocol):
+    """Async stores whose concurrent puts may share a transaction."""
+
+    shared_puts: SharedPuts
+
+
+class CoalescedStore(StoreWrapper):
+    """Shares the transactions of puts without `tx`."""
+
+    def __init__(self, inner: AnyStore) -> None:
+        self._puts: SharedPuts = inner.shared_puts
+        self._coalescers = PerLoop(lambda: Coalescer(self._puts))
+        super().__init__(inner)
+
+    def around(self, verb: Verb, function: AsyncVerb) -> AsyncVerb:
+        if verb.name != "put":
+            return function
+        check, coalescers = self._puts.check, self._coalescers
+
+        async def coalesced(box: Box, drafts: Sequence[Draft], *, tx: Tx = None) -> list[Receipt]:
+            if tx is not None:
+                receipts: list[Receipt] = await function(box, drafts, tx=tx)
+                return receipts
+            check()
+            return await coalescers.get().put(box, drafts)
+
+        return coalesced
 
 
 class _Waiting(NamedTuple):
+    """A put whose caller waits for its receipts."""
+
     box: Box
     drafts: Sequence[Draft]
     size: int
-    """Of all their contents."""
+    """The sum of the lengths of the payloads."""
     receipts: asyncio.Future[list[Receipt]]
 
 
 class Coalescer:
-    """Wraps a store's own put, in one event loop."""
+    """The puts of one event loop."""
 
-    def __init__(
-        self, put: Put, is_transient: Judge, *, hurried: Put | None = None, is_locked: Judge = lambda _error: False
-    ) -> None:
-        """`hurried`: the same put, which waits for a lock no longer than LOCK_PATIENCE, and then fails with what
-        `is_locked` tells. Without it, all that share a put wait as long as the one who must wait longest."""
-        self._put = put
-        self._hurried = hurried
-        self._is_transient = is_transient
-        self._is_locked = is_locked
+    def __init__(self, puts: SharedPuts) -> None:
+        self._puts = puts
         self._waiting: deque[_Waiting] = deque()
         self._blocked: deque[_Waiting] = deque()
-        """Those that need a lock, and wait until one of the slow is done."""
+        """Puts that have reached the lock timeout, and wait until fewer than MAX_SLOW puts are slow."""
         self._flusher: asyncio.Task[None] | None = None
+        """Runs the waiting puts, one shared put after the other."""
         self._slow: set[asyncio.Task[None] | None] = set()
+        """Flushers that were overtaken, and puts that wait for a lock without a limit."""
 
     async def put(self, box: Box, drafts: Sequence[Draft]) -> list[Receipt]:
+        """Puts the drafts, alone or together with others, and returns their receipts after the commit."""
         loop = asyncio.get_running_loop()
         waiting = _Waiting(box, drafts, sum(len(draft.payload) for draft in drafts), loop.create_future())
         self._waiting.append(waiting)
@@ -68,104 +117,105 @@ class Coalescer:
     def _start(self, loop: asyncio.AbstractEventLoop) -> None:
         while self._blocked and not self._is_full():
             self._slow.add(loop.create_task(self._wait_for_lock(self._blocked.popleft())))
-        may_flush = self._hurried is not None or not self._is_full()
+        may_flush = self._puts.put_with_lock_timeout is not None or not self._is_full()
         if self._flusher is None and self._waiting and may_flush:
             self._flusher = loop.create_task(self._flush())
 
     def _is_full(self) -> bool:
-        """Whether no more connections may be spent on puts that are slow."""
-        return len(self._slow) >= MOST_SLOW
+        """Returns True if slow puts use all the connections that they may use."""
+        return len(self._slow) >= MAX_SLOW
 
     async def _flush(self) -> None:
         loop, me = asyncio.get_running_loop(), asyncio.current_task()
         try:
             while self._waiting and self._flusher is me:
-                patience = loop.call_later(PATIENCE, self._go_on_without, me)
-                await self._together(self._take())
-                patience.cancel()
+                overtaking = loop.call_later(OVERTAKE_SECONDS, self._overtake, me)
+                await self._put_together(self._take())
+                overtaking.cancel()
         finally:
             self._slow.discard(me)
             if self._flusher is me:
                 self._flusher = None
-                for left in self._waiting:  # only if the loop is closing under us
+                for left in self._waiting:  # there are some only if the loop closes and cancels this task
                     left.receipts.cancel()
                 self._waiting.clear()
             self._start(loop)
 
-    def _go_on_without(self, slow: asyncio.Task[None] | None) -> None:
-        """Whoever waits now, and whoever comes, need not wait for this one any longer."""
+    def _overtake(self, slow: asyncio.Task[None] | None) -> None:
+        """Lets the puts that wait behind this flusher start without it."""
         if self._flusher is slow:
             self._slow.add(slow)
             self._flusher = None
             self._start(asyncio.get_running_loop())
 
     def _take(self) -> list[_Waiting]:
-        """Those at the front that share a box, up to a fair size."""
+        """Takes the first waiting puts of one box, up to MAX_DRAFTS and MAX_CONTENT."""
         batch = [self._waiting.popleft()]
         count, size = len(batch[0].drafts), batch[0].size
         while self._waiting and self._waiting[0].box == batch[0].box:
             count, size = count + len(self._waiting[0].drafts), size + self._waiting[0].size
-            if count > MOST_DRAFTS or size > MOST_CONTENT:
+            if count > MAX_DRAFTS or size > MAX_CONTENT:
                 break
             batch.append(self._waiting.popleft())
         return batch
 
-    async def _together(self, batch: list[_Waiting]) -> None:
+    async def _put_together(self, batch: list[_Waiting]) -> None:
         if len(batch) == 1:
-            await self._alone(batch[0], in_a_hurry=self._is_full())
+            await self._put_alone(batch[0], may_block=not self._is_full())
             return
         drafts = [draft for waiting in batch for draft in waiting.drafts]
         try:
-            receipts = iter(await (self._hurried or self._put)(batch[0].box, drafts))
-        except Exception as error:  # noqa: BLE001 - it is given to whoever it belongs to
-            if self._is_locked(error):
-                await self._side_by_side(batch)
-            elif self._is_transient(error):
+            put = self._puts.put_with_lock_timeout or self._puts.put
+            receipts = iter(await put(batch[0].box, drafts))
+        except Exception as error:  # noqa: BLE001 - the callers get it
+            if self._puts.is_lock_timeout(error):
+                await self._put_side_by_side(batch)
+            elif self._puts.is_shared_error(error):
                 for waiting in batch:
-                    _answer(waiting, error)
+                    _finish(waiting, error)
             else:
                 for waiting in batch:
-                    await self._alone(waiting)
+                    await self._put_alone(waiting)
             return
         for waiting in batch:
-            _answer(waiting, [next(receipts) for _ in waiting.drafts])
+            _finish(waiting, [next(receipts) for _ in waiting.drafts])
 
-    async def _side_by_side(self, batch: list[_Waiting]) -> None:
-        """Some of them need a lock that somebody has. It is not known who."""
-        room = asyncio.Semaphore(MOST_SLOW)
+    async def _put_side_by_side(self, batch: list[_Waiting]) -> None:
+        """Runs each put alone, since it is unknown which of them need the lock that another transaction holds."""
+        connections = asyncio.Semaphore(MAX_SLOW)
 
-        async def go(waiting: _Waiting) -> None:
-            async with room:
-                await self._alone(waiting, in_a_hurry=True)
+        async def put(waiting: _Waiting) -> None:
+            async with connections:
+                await self._put_alone(waiting, may_block=False)
 
-        await asyncio.gather(*map(go, batch))
+        await asyncio.gather(*map(put, batch))
 
-    async def _alone(self, waiting: _Waiting, *, in_a_hurry: bool = False) -> None:
-        """In a hurry, who does not get a lock waits for it later, and not here."""
-        put = self._hurried if in_a_hurry else None
+    async def _put_alone(self, waiting: _Waiting, *, may_block: bool = True) -> None:
+        """Runs one put. Unless it may block, a put that reaches the lock timeout is moved to the blocked ones."""
+        limited = None if may_block else self._puts.put_with_lock_timeout
         try:
-            _answer(waiting, await (put or self._put)(waiting.box, waiting.drafts))
-        except Exception as error:  # noqa: BLE001 - it is its own
-            if put is not None and self._is_locked(error):
+            _finish(waiting, await (limited or self._puts.put)(waiting.box, waiting.drafts))
+        except Exception as error:  # noqa: BLE001 - its caller gets it
+            if limited is not None and self._puts.is_lock_timeout(error):
                 self._blocked.append(waiting)
                 self._start(asyncio.get_running_loop())
             else:
-                _answer(waiting, error)
+                _finish(waiting, error)
 
     async def _wait_for_lock(self, waiting: _Waiting) -> None:
         try:
-            if not waiting.receipts.done():  # its caller may have gone meanwhile
-                await self._alone(waiting)
+            if not waiting.receipts.done():  # its caller may be cancelled by now
+                await self._put_alone(waiting)
         finally:
-            waiting.receipts.cancel()  # does nothing where it has its answer
+            waiting.receipts.cancel()  # does nothing if it has a result
             self._slow.discard(asyncio.current_task())
             self._start(asyncio.get_running_loop())
 
 
-def _answer(waiting: _Waiting, answer: list[Receipt] | Exception) -> None:
-    if waiting.receipts.done():  # its caller has gone
+def _finish(waiting: _Waiting, result: list[Receipt] | Exception) -> None:
+    if waiting.receipts.done():  # its caller was cancelled
         return
-    if isinstance(answer, Exception):
-        waiting.receipts.set_exception(answer)
+    if isinstance(result, Exception):
+        waiting.receipts.set_exception(result)
     else:
-        waiting.receipts.set_result(answer)
+        waiting.receipts.set_result(result)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import sys
 
 from postroom.errors import PostroomError
@@ -20,19 +19,20 @@ def main() -> None:
     try:
         app(prog_name="postroom")
     except Exception as error:
-        if not _can_be_mended(error):
+        if not _is_for_the_user(error):
             raise
         sys.exit(f"postroom: {' '.join(str(error).split()) or _name(error)}")
 
 
-def _can_be_mended(error: Exception) -> bool:
-    """By the user: what is wrong with a call or a database. The rest is ours, with its trace."""
-    if isinstance(error, PostroomError | OSError | sqlite3.Error):
+def _is_for_the_user(error: Exception) -> bool:
+    """Returns True if an error says what is wrong with a call or a database. All others are bugs of ours."""
+    if isinstance(error, PostroomError | OSError):
         return True
-    # Told by name: only one of them may be installed.
-    return type(error).__module__.partition(".")[0] in {"asyncpg", "psycopg", "psycopg_pool", "redis"}
+    from postroom._connect import is_database_error
+
+    return is_database_error(error)
 
 
 def _name(error: Exception) -> str:
-    """For errors that say nothing."""
-    return "the database does not answer in time" if isinstance(error, TimeoutError) else type(error).__name__
+    """Returns a text for errors that have none."""
+    return "the database does not respond in time" if isinstance(error, TimeoutError) else type(error).__name__

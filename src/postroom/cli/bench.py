@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from postroom._stores.sql.statements import DEFAULT_PREFIX
+from postroom._kernel.prefix import DEFAULT_PREFIX
 from postroom.cli.bench_runs import Measured, Plan, measure
 from postroom.cli.options import Json, Prefix, console, print_json
 

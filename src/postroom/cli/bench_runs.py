@@ -9,10 +9,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from statistics import quantiles
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import uuid4
 
-from postroom import Event, Inbox, Message, NewMessage, Observer, OwnerToken, Postroom, State
+from postroom import Event, Inbox, NewMessage, Observer, Outbox, OwnerToken, Postroom, State
+from postroom._kernel.message import AnyMessage
 
 TOPIC = "bench"
 PAYLOAD = {
@@ -58,7 +59,7 @@ class Measured:
 
 
 class Watch:
-    """An observer: counts calls of the store, and tells when outcomes were settled."""
+    """An observer: counts calls of the store, and sets an event when outcomes are settled."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -70,14 +71,14 @@ class Watch:
             self.settled.set()
 
 
-async def measure(plan: Plan, tell: Callable[[str], object]) -> Measured:
-    """All of it, in boxes of its own, which are empty afterwards."""
+async def measure(plan: Plan, emit: Callable[[str], object]) -> Measured:
+    """Runs all measurements, in boxes with names that no other program uses. They are empty afterwards."""
     async with room_of(plan) as room:
         measured = Measured(room.store.name, not plan.make, plan.messages, plan.batch, plan.samples, plan.idle_seconds)
-        await throughput(room, plan, measured, tell)
+        await throughput(room, plan, measured, emit)
     watch = Watch()
     async with room_of(plan, watch) as room:
-        await idleness(room, watch, plan, measured, tell)
+        await idleness(room, watch, plan, measured, emit)
     return measured
 
 
@@ -97,7 +98,7 @@ async def room_of(plan: Plan, *observers: Observer) -> AsyncIterator[Postroom]:
             await room.close()
 
 
-async def empty(box: Inbox) -> None:
+async def empty(box: Inbox | Outbox) -> None:
     """Settle what an interruption has left, and delete everything."""
     owner = OwnerToken.new()
     while left := await box.claim(owner, batch_size=1000):
@@ -106,13 +107,13 @@ async def empty(box: Inbox) -> None:
 
 
 def box_of(room: Postroom, plan: Plan) -> Inbox:
-    """A box that nobody else uses."""
+    """A box with a name that no other program uses."""
     return room.inbox(f"bench-{uuid4().hex}", batch_size=plan.batch)
 
 
-async def throughput(room: Postroom, plan: Plan, measured: Measured, tell: Callable[[str], object]) -> None:
+async def throughput(room: Postroom, plan: Plan, measured: Measured, emit: Callable[[str], object]) -> None:
     async def rate(what: str, work: Awaitable[object]) -> float:
-        tell(what)
+        emit(what)
         started = time.perf_counter()
         await work
         return round(plan.messages / (time.perf_counter() - started), 1)
@@ -126,15 +127,15 @@ async def throughput(room: Postroom, plan: Plan, measured: Measured, tell: Calla
     measured.drain_batch_per_second = await rate("drain in batches", room.drain())
 
 
-async def idleness(room: Postroom, watch: Watch, plan: Plan, measured: Measured, tell: Callable[[str], object]) -> None:
+async def idleness(room: Postroom, watch: Watch, plan: Plan, measured: Measured, emit: Callable[[str], object]) -> None:
     """What it is like when there is nothing to do, for one box."""
     probe, box = Probe(), box_of(room, plan)
     box.handler(TOPIC)(probe.handle)
     await room.start()
-    tell("latency when idle")
+    emit("latency when idle")
     took = sorted([await latency(box, probe, watch) for _ in range(plan.samples)])
     measured.latency_p50_ms, measured.latency_p99_ms = (round(percentile(took, n) * 1000, 3) for n in (50, 99))
-    tell(f"idling for {plan.idle_seconds:g} s")
+    emit(f"idling for {plan.idle_seconds:g} s")
     before = watch.calls
     await asyncio.sleep(plan.idle_seconds)
     measured.idle_calls_per_second = round((watch.calls - before) / plan.idle_seconds, 3)
@@ -159,10 +160,10 @@ class Probe:
     def __init__(self) -> None:
         self.called_at = 0.0
 
-    async def handle(self, _: Message[Any]) -> None:
+    async def handle(self, _: AnyMessage) -> None:
         self.called_at = time.perf_counter()
 
-    async def handle_many(self, _: list[Message[Any]]) -> None:
+    async def handle_many(self, _: list[AnyMessage]) -> None:
         self.called_at = time.perf_counter()
 
 

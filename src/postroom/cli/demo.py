@@ -102,10 +102,10 @@ class Report:
 
 
 def play(file: Path, count: int, console: Console) -> Report:
-    """All of the story: deliver, let workers work, kill one of them, and count what came of it."""
+    """Delivers messages, starts workers, kills one of them, and counts the results."""
     started = time.monotonic()
     ids = [f"payment-{number}" for number in range(count)]
-    deliveries = ids * 2  # a sender that got no answer sends again
+    deliveries = ids * 2  # a sender that got no response sends again
     random.shuffle(deliveries)
     report = Report(len(deliveries), len(ids))
     with Postroom(f"sqlite:///{file}") as room:
@@ -130,7 +130,7 @@ def play(file: Path, count: int, console: Console) -> Report:
 
 
 def deliver(inbox: Inbox, ids: list[str]) -> int:
-    """Deliveries as they come in; answers how many of them were recognised as duplicates."""
+    """Enqueues all deliveries, and returns how many were duplicates."""
     poison = {f"payment-{number}" for number in range(POISON)}
     receipts = inbox.enqueue_many(
         NewMessage("payment.received", {"amount": 100, "poison": id_ in poison}, source=SOURCE, message_id=id_)
@@ -158,7 +158,7 @@ def count_effects(report: Report, ids: list[str], inbox: Inbox, file: Path) -> N
 
 @dataclass
 class Worker:
-    """A process, and the pipe over which it is told what to do."""
+    """A process, and the pipe to it."""
 
     process: SpawnProcess
     pipe: Connection
@@ -171,7 +171,7 @@ class Worker:
         ours, theirs = spawn.Pipe()
         process = spawn.Process(target=work, args=(str(file), owner, theirs), daemon=True)
         process.start()
-        theirs.close()  # the process has its own; so ours tells when the process has ended
+        theirs.close()  # the process has its own; so reading ours fails when the process has ended
         return cls(process, ours, owner)
 
     def stop(self) -> None:
@@ -224,7 +224,7 @@ class Stage:
             self.fate = "doomed"
 
     def update(self) -> int:
-        """Show how far it is; answers how many messages are finished."""
+        """Updates the progress bar, and returns how many messages are finished."""
         if self.fate == "doomed" and not self._victim.process.is_alive():
             self.fate = "dead"
             self._tell_of_the_dead()

@@ -1,4 +1,4 @@
-"""A worker of `postroom demo`: a process that handles messages, badly, until it is told to stop.
+"""A worker of `postroom demo`: a process that handles messages, badly, until its pipe is closed.
 
 It shows the whole pattern of exactly-once effects: claim, then write the effects and settle the claims in one
 transaction of the database that has both.
@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import timedelta
 from multiprocessing.connection import Connection
-from typing import Any
 
-from postroom import Message, OwnerToken
+from postroom import OwnerToken
+from postroom._kernel.message import AnyMessage
 from postroom.sync import Inbox, Postroom
 
 LEASE_SECONDS = 1
@@ -73,11 +73,11 @@ def transaction(db: sqlite3.Connection) -> Iterator[None]:
 
 
 def handle_batch(
-    inbox: Inbox, owner: OwnerToken, messages: list[Message[Any]], db: sqlite3.Connection, *, doomed: bool
+    inbox: Inbox, owner: OwnerToken, messages: list[AnyMessage], db: sqlite3.Connection, *, doomed: bool
 ) -> None:
     """Effects and outcomes commit together: there is no effect without its ack, and no ack without its effect."""
-    handled: list[Message[Any]] = []
-    failed: list[tuple[Message[Any], str]] = []
+    handled: list[AnyMessage] = []
+    failed: list[tuple[AnyMessage, str]] = []
     for message in messages:
         try:
             handle(message)
@@ -85,7 +85,7 @@ def handle_batch(
         except Exception as error:  # noqa: BLE001 - whatever a handler raises is an outcome
             failed.append((message, str(error)))
     with transaction(db):
-        held = inbox.ack(owner, handled, tx=db)  # False where the lease was lost: somebody else handles that one
+        held = inbox.ack(owner, handled, tx=db)  # False if the lease was lost: another worker handles that message
         effects = [(message.message_id, str(owner)) for message, ours in zip(handled, held, strict=True) if ours]
         db.executemany("INSERT INTO effects (message_id, worker) VALUES (?, ?)", effects)
         for message, reason in failed:
@@ -94,7 +94,7 @@ def handle_batch(
             kill_myself()  # the worst moment: effects are written, messages are held, nothing is committed
 
 
-def handle(message: Message[Any]) -> None:
+def handle(message: AnyMessage) -> None:
     """The business: it takes its time, fails now and then, and always for a poison message."""
     time.sleep(HANDLING_SECONDS)
     if message.payload["poison"]:
@@ -103,7 +103,7 @@ def handle(message: Message[Any]) -> None:
         raise TimeoutError("somebody did not answer in time")
 
 
-def give_back(inbox: Inbox, owner: OwnerToken, message: Message[Any], reason: str, db: sqlite3.Connection) -> None:
+def give_back(inbox: Inbox, owner: OwnerToken, message: AnyMessage, reason: str, db: sqlite3.Connection) -> None:
     if message.attempt + 1 < MAX_ATTEMPTS:
         inbox.abandon(owner, [message], last_error=reason, delay=RETRY_DELAY, tx=db)
     else:

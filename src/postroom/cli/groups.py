@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import typer
 
-from postroom import Key, Message, State
+from postroom import Key, State
+from postroom._kernel.message import AnyMessage
 from postroom._kernel.texts import escape
-from postroom.cli.acts import PREVIEW, Act, Ways, ask, by_pages, check_order, print_keys, title
-from postroom.cli.dead.letters import describe, lines
+from postroom.cli.actions import PREVIEW, Action, ActionOptions, ask, by_pages, check_order, print_keys, title
+from postroom.cli.dead.formatting import describe, lines
 from postroom.cli.dead.replay import REPLAY
 from postroom.cli.option_sets import Consent, OneBox, Target
 from postroom.cli.options import counted, print_json
-from postroom.cli.place import AnyBox, Place, pages
+from postroom.cli.session import AnyBox, Session, pages
 
-SKIP = Act("skip", "skipped", "dead letter", "blocked")
+SKIP = Action("skip", "skipped", "dead letter", "blocked")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,10 +45,10 @@ class Blocked(NamedTuple):
     """A group, and the dead letters that hold it up, the first of them first."""
 
     group: str
-    letters: list[Message[Any]]
+    letters: list[AnyMessage]
 
 
-Unblock = Callable[[Place, AnyBox, Sequence[Blocked]], list[Key]]
+Unblock = Callable[[Session, AnyBox, Sequence[Blocked]], list[Key]]
 
 
 def list_groups(
@@ -57,10 +58,10 @@ def list_groups(
     target: Target,
 ) -> None:
     """List blocked groups: which dead letters hold each of them up, and how many messages wait behind."""
-    with target.open() as place:
-        box = one.of(place)
-        found = blocked(place, box)
-        shown = [(each, count_waiting(place, box, each)) for each in found[:limit]]
+    with target.open() as session:
+        box = one.of(session)
+        found = blocked(session, box)
+        shown = [(each, count_waiting(session, box, each)) for each in found[:limit]]
     if target.json:
         rows = [
             {"group": each.group, "waiting": waiting, "dead": [describe(letter) for letter in each.letters]}
@@ -81,66 +82,68 @@ def skip(*, which: WhichGroups, one: OneBox, consent: Consent, target: Target) -
 
 
 def replay(*, which: WhichGroups, one: OneBox, consent: Consent, target: Target) -> None:
-    """Let the dead letters that hold up groups be tried again, in their old place. The groups go on behind them."""
+    """Let the dead letters that hold up groups be tried again, in their old session. The groups go on behind them."""
     settle(REPLAY, _replay, which, one, consent, target)
 
 
-def settle(act: Act, unblock: Unblock, which: WhichGroups, one: OneBox, consent: Consent, target: Target) -> None:
+def settle(action: Action, unblock: Unblock, which: WhichGroups, one: OneBox, consent: Consent, target: Target) -> None:
     """Unblock the groups that are named, or all. Asks before it unblocks what was not named."""
     which.check()
-    ways = Ways(not which.everything, consent, target.json)
-    ways.check()
-    with target.open() as place:
-        box = one.of(place)
-        chosen = which.choose(blocked(place, box))
-        confirm_groups(act, place, box, chosen, ways)
-        done = _keys(chosen) if consent.dry_run else unblock(place, box, chosen)
+    options = ActionOptions(not which.everything, consent, target.json)
+    options.check()
+    with target.open() as session:
+        box = one.of(session)
+        chosen = which.choose(blocked(session, box))
+        confirm_groups(action, session, box, chosen, options)
+        done = _keys(chosen) if consent.dry_run else unblock(session, box, chosen)
     if target.json:
         print_keys(box, done, dry_run=consent.dry_run)
         return
     others = which.count_others(chosen)
     left = f"; {counted(others, 'group')} not blocked and left alone" if others else ""
-    past = f"would {act.verb}" if consent.dry_run else act.past
-    typer.echo(f"{past} {counted(len(done), act.noun)} of {counted(len(chosen), 'group')}{left}")
+    past = f"would {action.verb}" if consent.dry_run else action.past
+    typer.echo(f"{past} {counted(len(done), action.noun)} of {counted(len(chosen), 'group')}{left}")
 
 
-def confirm_groups(act: Act, place: Place, box: AnyBox, chosen: Sequence[Blocked], ways: Ways) -> None:
+def confirm_groups(
+    action: Action, session: Session, box: AnyBox, chosen: Sequence[Blocked], options: ActionOptions
+) -> None:
     """Show the groups, named or not, and ask about those that were not named."""
     letters = [letter for each in chosen for letter in each.letters]
-    check_order(place, letters)
-    if letters and not ways.json:
-        show([(each, count_waiting(place, box, each)) for each in chosen[:PREVIEW]])
+    check_order(session, letters)
+    if letters and not options.json:
+        show([(each, count_waiting(session, box, each)) for each in chosen[:PREVIEW]])
         if len(chosen) > PREVIEW:
             typer.echo(f"and {len(chosen) - PREVIEW} more")
-    if letters and ways.is_asked:
-        ask(f"{act.verb} {counted(len(letters), act.noun)} of {counted(len(chosen), 'group')} of {title(box)}?")
+    if letters and options.is_asked:
+        ask(f"{action.verb} {counted(len(letters), action.noun)} of {counted(len(chosen), 'group')} of {title(box)}?")
 
 
 def _keys(chosen: Sequence[Blocked]) -> list[Key]:
     return [letter.key for each in chosen for letter in each.letters]
 
 
-def _skip(place: Place, box: AnyBox, chosen: Sequence[Blocked]) -> list[Key]:
-    return [key for each in chosen for key in place.wait(box.skip_blocked(each.group))]
+def _skip(session: Session, box: AnyBox, chosen: Sequence[Blocked]) -> list[Key]:
+    return [key for each in chosen for key in session.wait(box.skip_blocked(each.group))]
 
 
-def _replay(place: Place, box: AnyBox, chosen: Sequence[Blocked]) -> list[Key]:
-    return by_pages(place, box.replay, [letter for each in chosen for letter in each.letters])
+def _replay(session: Session, box: AnyBox, chosen: Sequence[Blocked]) -> list[Key]:
+    return by_pages(session, box.replay, [letter for each in chosen for letter in each.letters])
 
 
-def blocked(place: Place, box: AnyBox) -> list[Blocked]:
+def blocked(session: Session, box: AnyBox) -> list[Blocked]:
     """All blocked groups; the one that has been blocked by the oldest message is the first."""
-    found: dict[str, list[Message[Any]]] = {}
-    for letter in pages(place, partial(box.dead_letters, blocking=True)):
+    found: dict[str, list[AnyMessage]] = {}
+    for letter in pages(session, partial(box.dead_letters, blocking=True)):
         if letter.group is not None:
             found.setdefault(letter.group, []).append(letter)
     return [Blocked(*each) for each in found.items()]
 
 
-def count_waiting(place: Place, box: AnyBox, each: Blocked) -> int:
+def count_waiting(session: Session, box: AnyBox, each: Blocked) -> int:
     """How many messages wait behind the first letter of a group."""
     find = partial(box.find, states=[State.WAITING], group=each.group)
-    return sum(1 for _ in pages(place, find, after=each.letters[0].id))
+    return sum(1 for _ in pages(session, find, after=each.letters[0].id))
 
 
 def show(found: Sequence[tuple[Blocked, int]]) -> None:

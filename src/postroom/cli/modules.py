@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path, PurePath
 from traceback import StackSummary, TracebackException
 from types import ModuleType
-from typing import Any
 
 import typer
 
@@ -66,8 +65,8 @@ def _import(name: str) -> ModuleType:
         raise ArgumentValueError(f"the module {name!r} could not be imported: {describe(error)}") from None
 
 
-def _attribute(module: ModuleType, path: str) -> Any:
-    value: Any = module
+def _attribute(module: ModuleType, path: str) -> object:
+    value: object = module
     try:
         for name in path.split("."):
             value = getattr(value, name)
@@ -81,7 +80,7 @@ def _attribute(module: ModuleType, path: str) -> Any:
 
 
 def _print_traceback(error: BaseException) -> None:
-    """Where the user's code failed: one line would not find it. An error that has no place in it is not printed."""
+    """Prints where the user's code failed. An error without a frame of the user's code is not printed."""
     trace = TracebackException.from_exception(error)
     for each in _chain(trace):
         each.stack = StackSummary.from_list([frame for frame in each.stack if not _is_ours(frame.filename)])

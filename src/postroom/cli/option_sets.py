@@ -1,4 +1,4 @@
-"""Options that several commands take together. Typer knows single options only: `with_sets` declares each of them."""
+"""Sets of options that several commands take. Typer has single options only: `with_sets` declares each of a set."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, get_type_hints
 
 import typer
 
-from postroom._stores.sql.statements import DEFAULT_PREFIX
+from postroom._kernel.prefix import DEFAULT_PREFIX
 from postroom.cli.options import (
     Inbox,
     Inboxes,
@@ -25,7 +25,7 @@ from postroom.cli.options import (
     Url,
     Yes,
 )
-from postroom.cli.place import AnyBox, Place
+from postroom.cli.session import AnyBox, Session
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,12 +35,12 @@ class OneBox:
     inbox: Inbox = None
     outbox: Outbox = None
 
-    def of(self, place: Place) -> AnyBox:
-        return place.box(self.inbox, self.outbox)
+    def of(self, session: Session) -> AnyBox:
+        return session.box(self.inbox, self.outbox)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fitting:
+class Filters:
     """The filters; what is None does not restrict."""
 
     topic: Annotated[str | None, typer.Option(help="Only those of this topic.")] = None
@@ -62,20 +62,20 @@ class Consent:
 
 @dataclass(frozen=True, kw_only=True)
 class Database:
-    """Where a command works."""
+    """The database or room of a command."""
 
     room: RoomArgument = None
     url: Url = None
     schema: Schema = None
     prefix: Prefix = DEFAULT_PREFIX
 
-    def open(self) -> Place:
-        return Place.of(self.room, self.url, self.prefix, self.schema)
+    def open(self) -> Session:
+        return Session.of(self.room, self.url, self.prefix, self.schema)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Target(Database):
-    """Where a command works whose arguments are messages or groups, and how it prints."""
+    """The database or room of a command whose arguments are messages or groups, and how it prints."""
 
     room: RoomOption = None
     json: Json = False
@@ -83,19 +83,21 @@ class Target(Database):
 
 @dataclass(frozen=True, kw_only=True)
 class Boxes(Database):
-    """Where a command works that takes several boxes."""
+    """The database or room of a command that takes several boxes."""
 
     inbox: Inboxes = None
     outbox: Outboxes = None
 
-    def of(self, place: Place) -> list[AnyBox]:
-        return place.boxes(self.inbox, self.outbox)
+    def of(self, session: Session) -> list[AnyBox]:
+        return session.boxes(self.inbox, self.outbox)
 
 
 def with_sets(command: Callable[..., None]) -> Callable[..., None]:
-    """The command, with one parameter for each field of a parameter that is a set of options."""
+    """Returns the command with one parameter for each field of its sets of options."""
     hints = get_type_hints(command, include_extras=True)
-    sets: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
+    sets: dict[str, type] = {
+        name: hint for name, hint in hints.items() if isinstance(hint, type) and is_dataclass(hint)
+    }
     signature = inspect.signature(command)
     parameters: list[Parameter] = []
     for parameter in signature.parameters.values():
@@ -105,7 +107,7 @@ def with_sets(command: Callable[..., None]) -> Callable[..., None]:
             parameters.append(parameter.replace(annotation=hints[parameter.name], kind=Parameter.KEYWORD_ONLY))
 
     @wraps(command)
-    def call(**given: Any) -> None:
+    def call(**given: object) -> None:
         for name, kind in sets.items():
             given[name] = kind(**{field.name: given.pop(field.name) for field in fields(kind)})
         command(**given)
@@ -115,7 +117,7 @@ def with_sets(command: Callable[..., None]) -> Callable[..., None]:
     return call
 
 
-def _parameters(kind: Any) -> list[Parameter]:
+def _parameters(kind: type) -> list[Parameter]:
     hints = get_type_hints(kind, include_extras=True)
     return [
         Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name])

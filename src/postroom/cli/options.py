@@ -1,10 +1,11 @@
-"""What several commands take, and how they answer."""
+"""The options that several commands take, and how commands print."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -22,7 +23,7 @@ Prefix = Annotated[str, typer.Option(help="What the names of tables, or of keys 
 Schema = Annotated[
     str | None, typer.Option(metavar="NAME", help="The database schema that the tables are in, on PostgreSQL.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Answer in JSON, for programs.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 _NO_END = 100_000
@@ -47,7 +48,7 @@ Age = Annotated[
 
 
 def console(*, quiet: bool = False) -> Console:
-    """Prints texts as they are: markup in them has no effect. Lines in a pipe or a file have no end to fit into."""
+    """Returns a console that prints texts unchanged, without markup. Lines in a pipe or a file are not folded."""
     made = Console(quiet=quiet, highlight=False, markup=False, emoji=False)
     if not made.is_terminal:
         made.width = _NO_END
@@ -55,18 +56,18 @@ def console(*, quiet: bool = False) -> Console:
 
 
 def box_table(*numbers: str) -> Table:
-    """A row for each box. A narrow terminal folds names: a name that is cut cannot be copied."""
+    """Returns a table of boxes. A narrow terminal folds names, since a name that is cut cannot be copied."""
     made = Table(Column("box"), Column("name", overflow="fold"))
     for name in numbers:
         made.add_column(name, justify="right", overflow="fold")
     return made
 
 
-def print_json(answer: dict[str, Any], *, one_line: bool = False) -> None:
-    """One answer, or with `one_line` one of many."""
-    typer.echo(json.dumps(answer, indent=None if one_line else 2))
+def print_json(value: Mapping[str, object], *, one_line: bool = False) -> None:
+    """Prints a value as JSON: with `one_line` as one of many lines."""
+    typer.echo(json.dumps(value, indent=None if one_line else 2))
 
 
 def counted(number: int, noun: str) -> str:
-    """Such as 1 group, 2 groups."""
+    """Returns a number with its noun: 1 group, 2 groups."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from postroom import Postroom
 from postroom.cli.modules import load
 from postroom.cli.options import Inboxes, Json, Outboxes, print_json
-from postroom.cli.place import AnyBox, named_boxes
+from postroom.cli.session import AnyBox, named_boxes
 from postroom.errors import ArgumentValueError
 
 
@@ -45,7 +45,7 @@ def run(
     """Handle messages until SIGINT or SIGTERM; then let handlers end, and exit with 0. Without names: in all boxes."""
     loaded = load(room)
     chosen = named_boxes(loaded, inbox, outbox)
-    if not any(len(face.handlers) for face in chosen or loaded.boxes):
+    if not any(each.topics for each in chosen or loaded.boxes):
         raise ArgumentValueError(f"{room} has no handlers: there is nothing to run")
     set_up_logging(log_level)
     loaded.on_start(lambda: check_database(loaded, room, chosen or loaded.boxes, json=json))
@@ -67,18 +67,15 @@ async def check_database(room: Postroom, path: str, boxes: Sequence[AnyBox], *, 
     here; later, a worker would log it and try again.
     """
     await boxes[0].find(limit=1)
-    tell(path, room, boxes, json=json)
+    emit(path, room, boxes, json=json)
 
 
-def tell(path: str, room: Postroom, boxes: Sequence[AnyBox], *, json: bool) -> None:
+def emit(path: str, room: Postroom, boxes: Sequence[AnyBox], *, json: bool) -> None:
     """Which boxes there are, and what is handled in them."""
-    rows: list[dict[str, Any]] = [
-        {"kind": face.box.kind, "name": face.name, "topics": [handler.topic for handler in face.handlers]}
-        for face in boxes
-    ]
     if json:
+        rows = [{"kind": each.box.kind, "name": each.name, "topics": each.topics} for each in boxes]
         print_json({"store": room.store.name, "boxes": rows}, one_line=True)
         return
     typer.echo(f"{path} on {room.store.name}")
-    for row in rows:
-        typer.echo(f"  {row['kind']} {row['name']}: {', '.join(row['topics']) or 'no handlers'}")
+    for each in boxes:
+        typer.echo(f"  {each.box.kind} {each.name}: {', '.join(each.topics) or 'no handlers'}")

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from postroom import Postroom
-from postroom._stores.sql.statements import DEFAULT_PREFIX
+from postroom._kernel.prefix import DEFAULT_PREFIX
 from postroom.cli.options import Json, Prefix, RoomArgument, Schema, Url, print_json
-from postroom.cli.place import room_at
-from postroom.spi import Schema as HasTables
+from postroom.cli.session import room_at
+from postroom.spi import Migrator, Store
 
 
 def migrate(
@@ -24,17 +24,18 @@ def migrate(
 ) -> None:
     """Make or update the tables. Safe to repeat, and to run everywhere."""
     store, applied = asyncio.run(_migrate(room_at(room, url, prefix, schema)))
+    name = store.name
     if json:
-        print_json({"store": store.name, "applied": applied})
+        print_json({"store": name, "applied": applied})
     elif applied:
-        typer.echo(f"{store.name}: applied schema version {', '.join(map(str, applied))}")
-    elif isinstance(store.store, HasTables):
-        typer.echo(f"{store.name}: nothing to do")
+        typer.echo(f"{name}: applied schema version {', '.join(map(str, applied))}")
+    elif isinstance(store, Migrator):
+        typer.echo(f"{name}: nothing to do")
     else:
-        typer.echo(f"{store.name}: there are no tables to make in such a store; it was not opened")
+        typer.echo(f"{name}: there are no tables to make in such a store; it was not opened")
 
 
-async def _migrate(room: Postroom) -> tuple[Any, list[int]]:
+async def _migrate(room: Postroom) -> tuple[Store, list[int]]:
     try:
         return room.store, await room.migrate()
     finally:

@@ -5,16 +5,25 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, NamedTuple
 
 import typer
 from rich.live import Live
 from rich.table import Table
 
 from postroom import State
+from postroom._kernel.queries import Counts
 from postroom.cli.option_sets import Boxes
 from postroom.cli.options import Json, box_table, console, print_json
-from postroom.cli.place import AnyBox, Place
+from postroom.cli.session import AnyBox, Session
+
+
+class BoxCounts(NamedTuple):
+    """How many messages of a box stand in each state."""
+
+    kind: str
+    name: str
+    counts: Counts
 
 
 def status(
@@ -25,46 +34,45 @@ def status(
     json: Json = False,
 ) -> None:
     """Show how many messages stand in each state. Without names: all boxes of the room, or of the database."""
-    with where.open() as place:
-        boxes = where.of(place)
+    with where.open() as session:
+        boxes = where.of(session)
         if watch:
-            keep_showing(place, boxes, every, json=json)
+            keep_showing(session, boxes, every, json=json)
         elif json:
-            print_json(count(place, boxes))
+            print_json(as_json(session, count(session, boxes)))
         else:
-            console().print(table(count(place, boxes)))
+            console().print(table(count(session, boxes)))
 
 
-def keep_showing(place: Place, boxes: Sequence[AnyBox], every: float, *, json: bool) -> None:
-    """Until Ctrl-C. It is noted here, since asyncio's own handler can miss one that comes as a call ends."""
-    told = threading.Event()
-    before = signal.signal(signal.SIGINT, lambda *_: told.set())
+def keep_showing(session: Session, boxes: Sequence[AnyBox], every: float, *, json: bool) -> None:
+    """Shows the counts until Ctrl-C. The handler is its own: asyncio's can miss a signal that comes as a call ends."""
+    interrupted = threading.Event()
+    before = signal.signal(signal.SIGINT, lambda *_: interrupted.set())
     try:
         with Live(console=console(quiet=json), auto_refresh=False) as live:
-            while not told.is_set():
-                counted = count(place, boxes)
+            while not interrupted.is_set():
+                counted = count(session, boxes)
                 if json:
-                    print_json(counted, one_line=True)
+                    print_json(as_json(session, counted), one_line=True)
                 live.update(table(counted), refresh=True)
-                told.wait(every)
+                interrupted.wait(every)
     finally:
         signal.signal(signal.SIGINT, before)
 
 
-def count(place: Place, boxes: Sequence[AnyBox]) -> dict[str, Any]:
-    return {
-        "store": place.room.store.name,
-        "boxes": [{"kind": face.box.kind, "name": face.name, **place.wait(face.counts())} for face in boxes],
-    }
+def count(session: Session, boxes: Sequence[AnyBox]) -> list[BoxCounts]:
+    return [BoxCounts(each.box.kind, each.name, session.wait(each.counts())) for each in boxes]
 
 
-def table(counted: dict[str, Any]) -> Table:
+def as_json(session: Session, counted: Sequence[BoxCounts]) -> dict[str, object]:
+    boxes = [{"kind": each.kind, "name": each.name, **each.counts} for each in counted]
+    return {"store": session.room.store.name, "boxes": boxes}
+
+
+def table(counted: Sequence[BoxCounts]) -> Table:
     made = box_table(*State)
-    for row in counted["boxes"]:
+    for kind, name, counts in counted:
         made.add_row(
-            row["kind"],
-            row["name"],
-            *(f"{row[state]:,}" for state in State),
-            style="red" if row[State.DEAD] else None,
+            kind, name, *(f"{counts[state]:,}" for state in State), style="red" if counts[State.DEAD] else None
         )
     return made

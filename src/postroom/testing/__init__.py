@@ -1,5 +1,5 @@
-"""For tests, yours and ours: a clock that stands still, events to wait for, assertions about boxes, and the
-suites that a store must pass.
+"""For tests: a clock that a test moves, events to wait for, assertions about boxes, and the conformance suites that a
+store must pass.
 
 `postroom.testing.conformance` needs the extra: pip install 'postroom[testing]'.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from postroom.testing.asserts import assert_enqueued, assert_not_enqueued
 from postroom.testing.clock import FrozenClock
-from postroom.testing.colour import as_async
 from postroom.testing.events import Events
+from postroom.testing.mode import as_async
 
 __all__ = ["Events", "FrozenClock", "as_async", "assert_enqueued", "assert_not_enqueued"]

@@ -11,7 +11,7 @@ Wanted = Callable[[Event], bool]
 
 
 class Events:
-    """An observer that remembers events, and can be waited for.
+    """An observer that keeps all events. A test can wait for one.
 
     events = Events()
     room = Postroom("memory://", observers=[events])
@@ -28,10 +28,14 @@ class Events:
         self._arrived.set()
 
     def of(self, verb: str) -> list[Event]:
+        """Returns the events of `verb` so far, in order."""
         return [event for event in self.seen if event.verb == verb]
 
     async def wait(self, verb: str, wanted: Wanted = lambda _: True, *, count: int = 1, seconds: float = 10) -> Event:
-        """The `count`-th event of a verb that fits, now or as soon as it comes; raises TimeoutError after `seconds`."""
+        """Returns the `count`-th event of `verb` for which `wanted` is true. Waits for it if it has not happened yet.
+
+        Raises TimeoutError after `seconds`.
+        """
         async with asyncio.timeout(seconds):
             while True:
                 fitting = [event for event in self.of(verb) if wanted(event)]

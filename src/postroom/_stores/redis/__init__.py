@@ -1,1 +1,1 @@
-"""The store on Redis: verbs that run scripts. What stands where is in layout.md."""
+"""The store on Redis: verbs that run Lua scripts. layout.md describes the keys."""

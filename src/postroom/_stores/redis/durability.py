@@ -1,51 +1,54 @@
-"""Whether a server keeps what it is given: asked once, before the first script."""
+"""Checks, before the first script, whether a server keeps what it accepts."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any
 
 from redis import exceptions
 
 from postroom._kernel.program import Program, call
+from postroom._stores.redis.redis_py import Client, Reply
 from postroom.errors import FeatureMissing
 
 _log = logging.getLogger("postroom")
 
-HOW = "see `maxmemory-policy`, `appendonly` and `save` in the server's configuration"
+ADVICE = "see `maxmemory-policy`, `appendonly` and `save` in the server's configuration"
 
 
 class Durability:
-    """Warns of a server that may forget; with `required`, refuses it."""
+    """Logs a warning for a server that may lose messages. With `required`, raises FeatureMissing instead."""
 
     def __init__(self, name: str, *, required: bool = False) -> None:
         self._name = name
         self._required = required
         self._warned = False
 
-    def check(self, client: Any, everywhere: Mapping[str, Any]) -> Program[tuple[int, ...]]:
-        """Answers the version of the (oldest) server."""
+    def check(self, client: Client, everywhere: Mapping[str, str]) -> Program[tuple[int, ...]]:
+        """Checks all servers and returns the version of the oldest one.
+
+        `everywhere`: the arguments that send a command to all nodes of a cluster; empty for one server.
+        """
         info = _each((yield call(client.info, "server", **everywhere)), everywhere)
-        complaints: list[str] = []
+        risks: list[str] = []
         for settings in (yield from self._settings(client, everywhere)):
-            complaints += [complaint for complaint in _complaints(settings) if complaint not in complaints]
-        if complaints and self._required:
-            raise FeatureMissing(f"{self._name} does not keep what it is given: {'; '.join(complaints)} ({HOW})")
-        if complaints and not self._warned:
+            risks += [risk for risk in _risks(settings) if risk not in risks]
+        if risks and self._required:
+            raise FeatureMissing(f"{self._name} does not keep what it is given: {'; '.join(risks)} ({ADVICE})")
+        if risks and not self._warned:
             self._warned = True
-            _log.warning("%s may lose messages: %s (%s)", self._name, "; ".join(complaints), HOW)
+            _log.warning("%s may lose messages: %s (%s)", self._name, "; ".join(risks), ADVICE)
         return min(_version(str(each["redis_version"])) for each in info)
 
-    def _settings(self, client: Any, everywhere: Mapping[str, Any]) -> Program[list[Mapping[str, str | None]]]:
-        """Of each server; what cannot be found out is None."""
+    def _settings(self, client: Client, everywhere: Mapping[str, str]) -> Program[list[Mapping[str, str | None]]]:
+        """Returns the settings of each server. None: the server does not say."""
         try:
             found = []
             for pattern in ("maxmemory-policy", "appendonly", "save"):
                 found.append(_each((yield call(client.config_get, pattern, **everywhere)), everywhere))
             return [{**one, **two, **three} for one, two, three in zip(*found, strict=True)]
         except exceptions.ResponseError:
-            # Managed servers do not let themselves be asked. INFO tells some of it.
+            # Managed servers have no CONFIG. INFO has a part of it.
             memory = _each((yield call(client.info, "memory", **everywhere)), everywhere)
             persistence = _each((yield call(client.info, "persistence", **everywhere)), everywhere)
         return [
@@ -58,27 +61,27 @@ class Durability:
         ]
 
 
-def _each(answer: Any, everywhere: Mapping[str, Any]) -> list[Any]:
-    """The answers of all servers that were asked."""
-    return list(answer.values()) if everywhere else [answer]
+def _each(reply: Reply, everywhere: Mapping[str, str]) -> list[Reply]:
+    """Returns one reply per server."""
+    return list(reply.values()) if everywhere else [reply]
 
 
-def _complaints(settings: Mapping[str, str | None]) -> list[str]:
-    complaints = []
+def _risks(settings: Mapping[str, str | None]) -> list[str]:
+    risks = []
     policy = settings.get("maxmemory-policy")
     if policy is None:
-        complaints.append("it does not tell whether it evicts keys when memory is short")
+        risks.append("it does not tell whether it evicts keys when memory is short")
     elif policy != "noeviction":
-        complaints.append(f"it evicts keys when memory is short (maxmemory-policy is {policy}, not noeviction)")
+        risks.append(f"it evicts keys when memory is short (maxmemory-policy is {policy}, not noeviction)")
     log, snapshots = settings.get("appendonly"), settings.get("save")
     if log != "yes":
         if snapshots is None:
-            complaints.append("it does not tell whether it writes snapshots to the disk")
+            risks.append("it does not tell whether it writes snapshots to the disk")
         elif snapshots:
-            complaints.append("it writes snapshots only (appendonly is no): what came after the last is lost with it")
+            risks.append("it writes snapshots only (appendonly is no): what came after the last is lost with it")
         else:
-            complaints.append("it writes nothing to the disk (neither appendonly nor save is set)")
-    return complaints
+            risks.append("it writes nothing to the disk (neither appendonly nor save is set)")
+    return risks
 
 
 def _version(text: str) -> tuple[int, ...]:

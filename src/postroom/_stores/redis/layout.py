@@ -1,22 +1,47 @@
-"""The names of keys: as layout.md says, in its order."""
+"""Names of keys, and the order of the values in them. layout.md describes them.
+
+The scripts get this order as constants that `scripts.script` generates, so it is written only here.
+"""
 
 from __future__ import annotations
 
-NAMES = (
+from postroom._kernel.fields import LABELS
+
+KEYS = (
     *("meta", "messages", "states", "dedup", "namesakes", "index", "seen", "pending"),
     *("captured", "expiring", "done", "dlq", "line", "lines", "locks", "collapse", "pages"),
 )
+"""The keys of a box, in the order in which scripts get them."""
+
+CONTENT = (
+    *("first_seen", "topic", "source", "message_id", "format", *LABELS, "due", "hash", "hash_algorithm", "received_at"),
+    *("headers", "payload"),
+)
+"""The values of a message in `messages`."""
+READ_BY_SCRIPTS = CONTENT[: CONTENT.index("headers")]
+"""The content fields that scripts unpack. They come first; scripts copy the rest as it is."""
+
+PROGRESS = (
+    *("state", "fence", "attempt", "deliveries", "revision", "last_seen", "expires", "owner", "stale"),
+    *("completed_at", "ending", "last_error", "lost_leases", "delayed"),
+)
+"""The values of a record in `states`."""
+
 BLOCK = 1 << 20
-"""So many ids a box takes at once."""
+"""Ids that a box takes at once."""
 
 
 def tag(prefix: str, box: str) -> str:
-    """What keeps the keys of a box together on one node of a cluster."""
+    """Returns the hash tag of a box: a cluster keeps all keys with the same tag on one node."""
     return f"{{{prefix}:{box}}}"
 
 
 def box_keys(prefix: str, box: str) -> tuple[bytes, ...]:
-    return tuple(f"{tag(prefix, box)}:{name}".encode() for name in NAMES)
+    return tuple(box_key(prefix, box, name).encode() for name in KEYS)
+
+
+def box_key(prefix: str, box: str, name: str) -> str:
+    return f"{tag(prefix, box)}:{name}"
 
 
 def ids_key(prefix: str) -> str:
@@ -28,5 +53,5 @@ def boxes_key(prefix: str) -> str:
 
 
 def channel(prefix: str, box: str, *, sharded: bool) -> str:
-    """Where wake-ups are published: a sharded channel lives where its box does."""
+    """Returns the channel of wake-ups. A sharded channel is on the node that has the box."""
     return f"{tag(prefix, box)}:wake" if sharded else f"{prefix}:wake"

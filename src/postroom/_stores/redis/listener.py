@@ -1,4 +1,8 @@
-"""Hears what other processes have put, on connections that do nothing else."""
+"""Receives wake-ups that other processes publish, on connections of its own.
+
+A wake-up is never lost in this module: a subscription that is new, or new again after a lost connection, makes `wait`
+return `ANY_BOX`, so that every worker claims once after it. Wake-ups between two calls of `wait` are collected.
+"""
 
 from __future__ import annotations
 
@@ -6,55 +10,68 @@ import asyncio
 import logging
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING
+
+from postroom._kernel.cancellation import is_cancelled
+from postroom._stores.redis.redis_py import Client, Node, Subscriptions
+
+if TYPE_CHECKING:
+    from redis.asyncio import ConnectionPool
 
 _log = logging.getLogger("postroom")
 
-EVERYTHING: frozenset[str] = frozenset()
+ANY_BOX: frozenset[str] = frozenset()
 HEARTBEAT = 30.0
-"""Seconds of silence after which a listening connection is asked whether it lives."""
-ENDED = {"unsubscribe", "sunsubscribe"}
-"""We never end a subscription: the server does, when a slot moves to another node."""
+"""Seconds without a message after which the listener sends a PING."""
+MAX_SILENT_HEARTBEATS = 2
+"""PINGs in a row without a reply after which the connection is dead."""
+UNSUBSCRIBED = {"unsubscribe", "sunsubscribe"}
+"""The server ends a sharded subscription when the slot moves to another node. The listener itself never does."""
 
 
 class Listener:
-    """Subscribed by the first `wait`, and again by the first one after a connection was lost.
+    """Subscriptions of one process and event loop.
 
-    Most channels are heard on one connection; a sharded channel only on a connection to the node that has its box.
+    `wait` subscribes. Ordinary channels share one connection. A sharded channel needs a connection to the node that
+    has its box.
     """
 
-    def __init__(self, wanted: AbstractSet[str]) -> None:
-        """`wanted`: the channels, which may become more; then `look_again`."""
-        self._wanted = wanted
+    def __init__(self, channels: AbstractSet[str]) -> None:
+        """`channels` is the set of the caller, which may add channels to it and then calls `channels_changed`."""
+        self._channels = channels
         self._subscribed: set[str] = set()
-        self._readers: dict[Any, tuple[Any, asyncio.Task[None]]] = {}
-        """Node (or nothing) → its subscription, and who reads it."""
-        self._heard: set[str] = set()
-        self._news = asyncio.Event()
+        self._readers: dict[Node | None, tuple[Subscriptions, asyncio.Task[None]]] = {}
+        """Node (None: any node) → the subscription and the task that reads it."""
+        self._woken: set[str] = set()
+        """Keys of boxes that were woken since the last `wait`."""
+        self._changed = asyncio.Event()
         self._is_lost = False
 
-    def look_again(self) -> None:
-        if self._wanted - self._subscribed:
-            self._news.set()
+    def channels_changed(self) -> None:
+        if self._channels - self._subscribed:
+            self._changed.set()
 
-    async def wait(self, client: Any, *, sharded: bool) -> frozenset[str]:
-        """The keys of boxes that may have work; after a new beginning, all of them: `EVERYTHING`."""
+    async def wait(self, client: Client, *, sharded: bool) -> frozenset[str]:
+        """Waits for wake-ups and returns the keys of their boxes; `ANY_BOX` after it has subscribed to a channel.
+
+        Raises ConnectionError if a connection was lost. The next call subscribes again.
+        """
         while True:
             if self._is_lost:
                 await self.close()
                 raise ConnectionError("a listening connection was lost; workers poll until it is back")
-            if self._wanted - self._subscribed:
+            if self._channels - self._subscribed:
                 await self._subscribe(client, sharded=sharded)
-                return EVERYTHING
-            if self._heard:
-                heard, self._heard = frozenset(self._heard), set()
-                return heard
-            self._news.clear()
-            await self._news.wait()
+                return ANY_BOX
+            if self._woken:
+                woken, self._woken = frozenset(self._woken), set()
+                return woken
+            self._changed.clear()
+            await self._changed.wait()
 
-    async def _subscribe(self, client: Any, *, sharded: bool) -> None:
+    async def _subscribe(self, client: Client, *, sharded: bool) -> None:
         try:
-            for channel in sorted(self._wanted - self._subscribed):
+            for channel in sorted(self._channels - self._subscribed):
                 node = client.get_node_from_key(channel) if sharded else None
                 known = self._readers.get(node)
                 pubsub = known[0] if known else _open(client, node)
@@ -66,63 +83,61 @@ class Listener:
             await self.close()
             raise
 
-    async def _read(self, pubsub: Any) -> None:
-        silent, task = 0, asyncio.current_task()
+    async def _read(self, pubsub: Subscriptions) -> None:
+        silent = 0
         try:
-            # redis-py may drop a cancellation that comes as a message does.
-            while silent < 2 and not (task is not None and task.cancelling()):
+            # redis-py may drop a cancellation that arrives together with a message.
+            while silent < MAX_SILENT_HEARTBEATS and not is_cancelled():
                 message = await pubsub.get_message(timeout=HEARTBEAT)
-                if message is None:  # a connection that says nothing may be dead
+                if message is None:
                     silent += 1
                     await pubsub.ping()
                     continue
                 silent = 0
-                if message["type"] in ENDED:
+                if message["type"] in UNSUBSCRIBED:
                     break
                 if message["type"] in {"message", "smessage"}:
-                    self._heard.add(message["data"].decode())
-                    self._news.set()
-        except Exception:  # noqa: BLE001 - whatever it is, there is nothing to hear any more
+                    self._woken.add(message["data"].decode())
+                    self._changed.set()
+        except Exception:  # noqa: BLE001 - after any error the connection is closed and made again
             _log.info("a listening connection has ended")
         finally:
             self._is_lost = True
-            self._news.set()
+            self._changed.set()
 
     async def close(self) -> None:
         readers, self._readers = self._readers, {}
         for pubsub, task in readers.values():
             task.cancel()
             await asyncio.wait([task])
-            with suppress(Exception):  # it is thrown away
+            with suppress(Exception):  # the connection may be broken
                 await pubsub.aclose()
             with suppress(Exception):
                 await pubsub.connection_pool.disconnect()
-        self._subscribed, self._heard, self._is_lost = set(), set(), False
+        self._subscribed, self._woken, self._is_lost = set(), set(), False
 
 
-def _open(client: Any, node: Any) -> Any:
-    """A subscription on a connection of its own, made as the client makes its connections."""
+def _open(client: Client, node: Node | None) -> Subscriptions:
+    """Returns a subscription on a new connection, made with the client's settings."""
     from redis.asyncio import ConnectionPool, Redis
 
     if node is not None:
-        pool: Any = ConnectionPool(node.connection_class, **node.connection_kwargs)
+        pool = ConnectionPool(node.connection_class, **node.connection_kwargs)
     else:
-        pool = _like(client)
+        pool = _separate_pool(client)
     return Redis(connection_pool=pool).pubsub()
 
 
-def _like(client: Any) -> Any:
-    """A pool beside the client's own: one that is used up by verbs must not keep us from listening."""
+def _separate_pool(client: Client) -> ConnectionPool:
+    """Returns a pool with the client's settings. Verbs may use all connections of the client's own pool."""
     from redis.asyncio import ConnectionPool
 
-    if hasattr(client, "get_default_node"):  # a cluster without sharded channels: any node will do
+    if hasattr(client, "get_default_node"):  # a cluster without sharded channels: every node gets every wake-up
         node = client.get_default_node()
         return ConnectionPool(node.connection_class, **node.connection_kwargs)
-    theirs = client.connection_pool
-    if hasattr(theirs, "sentinel_manager"):
-        return type(theirs)(theirs.service_name, theirs.sentinel_manager, **_without(theirs.connection_kwargs))
-    return ConnectionPool(theirs.connection_class, **theirs.connection_kwargs)
-
-
-def _without(given: Any) -> dict[str, Any]:
-    return {name: value for name, value in given.items() if name != "connection_pool"}
+    pool = client.connection_pool
+    if hasattr(pool, "sentinel_manager"):
+        settings = {name: value for name, value in pool.connection_kwargs.items() if name != "connection_pool"}
+        separate: ConnectionPool = type(pool)(pool.service_name, pool.sentinel_manager, **settings)
+        return separate
+    return ConnectionPool(pool.connection_class, **pool.connection_kwargs)

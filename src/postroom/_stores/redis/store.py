@@ -1,47 +1,53 @@
-"""The verbs, as programs that run scripts."""
+"""The verbs of the store, as programs that run scripts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from postroom._kernel.clock import Clock, to_microseconds
-from postroom._kernel.local import PerLoop
 from postroom._kernel.program import Async, Program, Sync, call, verb
-from postroom._stores.coalesced import Coalescer
+from postroom._stores.coalesced import SharedPuts
 from postroom._stores.redis import codec
-from postroom._stores.redis.layout import BLOCK, NAMES, box_keys, boxes_key, channel, ids_key
+from postroom._stores.redis.layout import BLOCK, box_key, box_keys, boxes_key, channel, ids_key
+from postroom._stores.redis.messages import claimed_messages, found_messages
+from postroom._stores.redis.outcomes import Outcomes
+from postroom._stores.redis.redis_py import Reply
+from postroom._stores.redis.replication import WaitFor
 from postroom._stores.redis.scripts import AMBIGUOUS, NEEDS_IDS, script
-from postroom._stores.redis.waiting import Wait
 from postroom.errors import AmbiguousMessageId, NotReplicated
 from postroom.spi import (
-    Ask,
     Box,
     Claim,
+    ClaimRequest,
     Counts,
     Draft,
     Features,
     Filter,
     Key,
+    KeyStatus,
     Mark,
     Purge,
     Reaped,
     Receipt,
     Settlement,
-    Sighting,
     State,
     StoredMessage,
+    Tx,
 )
 
-AT_ONCE = 1000
-"""Messages that one script changes where a verb may be cut in pieces: no script keeps the server for long."""
-LOOKS = 2000
-"""Messages that one script looks at to find some."""
+if TYPE_CHECKING:
+    from postroom._stores.redis.client import RedisClient, SyncRedisClient
+
+MAX_CHANGES = 1000
+"""Messages that one script changes, if the verb may be split: a script blocks the server while it runs."""
+MAX_READS = 2000
+"""Messages that one script reads to find those that match a filter."""
 
 
-class _Place(NamedTuple):
-    """What every script of a box is given."""
+class _BoxArguments(NamedTuple):
+    """The arguments that every script of a box gets."""
 
     box: Box
     keys: tuple[bytes, ...]
@@ -49,151 +55,157 @@ class _Place(NamedTuple):
 
 
 class RedisVerbs:
-    """The verbs of both colours."""
+    """The verbs, for both modes."""
 
-    _hears = False
-    """Whether this colour has workers, which need to hear of work."""
+    _listens = False
+    """Whether this mode has workers, which listen for wake-ups."""
 
-    def __init__(self, wire: Any, *, prefix: str, clock: Clock | None = None, notify: bool = True) -> None:
-        self.name = wire.name
+    def __init__(
+        self, client: RedisClient | SyncRedisClient, *, prefix: str, clock: Clock | None = None, notify: bool = True
+    ) -> None:
+        self.name = client.name
         self.features = Features(
-            durable=True, transactional=False, concurrent=True, notify=self._hears and notify and wire.hears
+            durable=True, transactional=False, concurrent=True, notify=self._listens and notify and client.can_listen
         )
-        self._wire = wire
+        self._client = client
         self._prefix = prefix
         self._clock = clock
         self._notify = notify
-        self._places: dict[str, _Place] = {}
+        self._box_arguments: dict[str, _BoxArguments] = {}
 
     # -- running scripts -----------------------------------------------------------------------------------------
 
-    def _place(self, box: Box) -> _Place:
-        place = self._places.get(box.key)
-        if place is None or place.box is not box:
-            told = codec.policy(box)
+    def _arguments_of(self, box: Box) -> _BoxArguments:
+        arguments = self._box_arguments.get(box.key)
+        if arguments is None or arguments.box is not box:
+            policy = codec.policy_arguments(box)
             if self._notify:
-                sharded = self._wire.sharded
-                where = channel(self._prefix, box.key, sharded=sharded)
-                told |= {"channel": where, "publish": "SPUBLISH" if sharded else "PUBLISH"}
-                self._wire.want(where)
-            place = self._places[box.key] = _Place(box, box_keys(self._prefix, box.key), codec.encode(told))
-        return place
+                sharded = self._client.sharded
+                wakeups = channel(self._prefix, box.key, sharded=sharded)
+                policy |= {"channel": wakeups, "publish": "SPUBLISH" if sharded else "PUBLISH"}
+                self._client.listen(wakeups)
+            arguments = _BoxArguments(box, box_keys(self._prefix, box.key), codec.encode(policy))
+            self._box_arguments[box.key] = arguments
+        return arguments
 
-    def _script(self, name: str, box: Box, given: Any, *more: bytes, wait: Wait = "must") -> Program[Any]:
-        if not self._wire.is_ready:
-            yield call(self._wire.ready)
-        place = self._place(box)
+    def _run(
+        self, name: str, box: Box, arguments: object, *more: bytes, wait: WaitFor = "acknowledged"
+    ) -> Program[Reply]:
+        """Runs a script and returns its reply. lib/base.lua describes the arguments."""
+        if not self._client.is_ready:
+            yield call(self._client.ready)
+        _, keys, policy = self._arguments_of(box)
         now = b"" if self._clock is None else str(to_microseconds(self._clock.now())).encode()
-        arguments = (now, place.policy, codec.encode(given), *more)
-        return (yield call(self._wire.run, script(name), place.keys, arguments, wait))
+        return (yield call(self._client.run, script(name), keys, (now, policy, codec.encode(arguments), *more), wait))
 
-    def _script_with_ids(self, name: str, box: Box, given: dict[str, Any], *more: bytes) -> Program[Any]:
-        """A script that may need ids: it changes nothing where there are too few, and gets a block of them."""
-        while (answer := (yield from self._script(name, box, given, *more))) == NEEDS_IDS:
-            size = max(BLOCK, len(given["message_ids"]))
-            # A box that has messages has had ids, so it is known from here on.
-            yield call(self._wire.execute, "SADD", boxes_key(self._prefix), box.key)
-            last = yield call(self._wire.execute, "INCRBY", ids_key(self._prefix), size)
-            given = {**given, "block": (last - size, size)}
-        return answer
+    def _run_with_ids(self, name: str, box: Box, arguments: codec.Arguments, contents: bytes) -> Program[Reply]:
+        """Runs a script that inserts messages. If the box has too few ids left, fetches a block and runs it again."""
+        while (reply := (yield from self._run(name, box, arguments, contents))) == NEEDS_IDS:
+            size = max(BLOCK, len(arguments["message_ids"]))
+            # Only a box with ids has messages, so this is where `boxes` learns of it.
+            yield call(self._client.execute, "SADD", boxes_key(self._prefix), box.key)
+            last = yield call(self._client.execute, "INCRBY", ids_key(self._prefix), size)
+            arguments = {**arguments, "block": (last - size, size)}
+        return reply
 
     # -- the work queue ------------------------------------------------------------------------------------------
 
     @verb
-    def _put(self, box: Box, drafts: Sequence[Draft], *, tx: Any = None) -> Program[list[Receipt]]:
+    def put(self, box: Box, drafts: Sequence[Draft], *, tx: Tx = None) -> Program[list[Receipt]]:
         if not drafts:
             return []
-        given, bodies = codec.drafts_given(drafts, fifo=box.order.fifo)
-        return codec.receipts((yield from self._script_with_ids("put", box, given, bodies)), drafts)
+        arguments, contents = codec.draft_arguments(drafts, fifo=box.order.fifo)
+        return codec.receipts((yield from self._run_with_ids("put", box, arguments, contents)), drafts)
 
     @verb
-    def claim(self, box: Box, ask: Ask, *, tx: Any = None) -> Program[list[StoredMessage]]:
-        return (yield from self._claim(box, ask, (0, 0), []))
+    def claim(self, box: Box, request: ClaimRequest, *, tx: Tx = None) -> Program[list[StoredMessage]]:
+        return (yield from self._claim(box, request, (0, 0), []))
 
     def _claim(
-        self, box: Box, ask: Ask, skip: Sequence[int], claimed: list[StoredMessage]
+        self, box: Box, request: ClaimRequest, skip: Sequence[int], claimed: list[StoredMessage]
     ) -> Program[list[StoredMessage]]:
-        """Goes on where a script has stopped because it had looked at enough."""
+        """Runs the claim script until it has read all candidates. `skip` is what it returned last."""
         while True:
-            given = codec.ask_given(ask, ask.limit - len(claimed), skip)
-            blob, lease_end, again = yield from self._script("claim", box, given, wait="need not")
-            claimed += codec.claimed(blob, ask.owner, lease_end)
-            if not again:
+            arguments = codec.claim_arguments(request, request.limit - len(claimed), skip)
+            runs, ids, contents, lease_end, next_skip = yield from self._run("claim", box, arguments, wait="nothing")
+            claimed += claimed_messages(runs, ids, contents, request.owner, lease_end)
+            if not next_skip:
                 return claimed
-            skip = codec.decode(again)
-            ask = ask._replace(suspects=not claimed)
+            skip = codec.decode(next_skip)
+            request = request._replace(suspects=not claimed)
 
     @verb
-    def settle(self, box: Box, settlements: Sequence[Settlement], *, tx: Any = None) -> Program[list[bool]]:
+    def settle(self, box: Box, settlements: Sequence[Settlement], *, tx: Tx = None) -> Program[list[bool]]:
         if not settlements:
             return []
         outcomes = yield from self._outcomes(box, settlements)
-        return outcomes.kept(*_unambiguous((yield from self._script("settle", box, outcomes.given, wait="should"))))
+        return outcomes.kept(*_unambiguous((yield from self._run("settle", box, outcomes.arguments, wait="attempted"))))
 
     @verb
-    def turn(
-        self, box: Box, settlements: Sequence[Settlement], ask: Ask
+    def exchange(
+        self, box: Box, settlements: Sequence[Settlement], request: ClaimRequest
     ) -> Program[tuple[list[bool], list[StoredMessage]]]:
         outcomes = yield from self._outcomes(box, settlements)
-        given = outcomes.given | {"ask": codec.ask_given(ask, ask.limit, (0, 0))}
-        acks, others, blob, lease_end, again = _unambiguous(
-            (yield from self._script("turn", box, given, wait="should"))
+        arguments = outcomes.arguments | {"request": codec.claim_arguments(request, request.limit, (0, 0))}
+        lost_acks, lost_others, runs, ids, contents, lease_end, next_skip = _unambiguous(
+            (yield from self._run("exchange", box, arguments, wait="attempted"))
         )
-        claimed = codec.claimed(blob, ask.owner, lease_end)
-        if again:
-            claimed = yield from self._claim(box, ask._replace(suspects=not claimed), codec.decode(again), claimed)
-        return outcomes.kept(acks, others), claimed
+        claimed = claimed_messages(runs, ids, contents, request.owner, lease_end)
+        if next_skip:
+            request = request._replace(suspects=not claimed)
+            claimed = yield from self._claim(box, request, codec.decode(next_skip), claimed)
+        return outcomes.kept(lost_acks, lost_others), claimed
 
-    def _outcomes(self, box: Box, settlements: Sequence[Settlement]) -> Program[codec.Outcomes]:
-        """With delays for those that leave it to the box's backoff, which only Python knows."""
+    def _outcomes(self, box: Box, settlements: Sequence[Settlement]) -> Program[Outcomes]:
+        """Converts settlements. Computes the delays of retries without one: the backoff of the box is Python code."""
         ordered = box.delivery.on_stale_ack == "requeue"
-        open_ = [s for s in settlements if s.verdict == "retry" and s.delay is None]
-        if not open_:
-            return codec.Outcomes(settlements, ordered=ordered)
-        targets = [codec.target_given(settlement.target) for settlement in open_]
-        attempts = iter(_unambiguous((yield from self._script("attempts", box, targets, wait="need not"))))
+        without_delay = [s for s in settlements if s.verdict == "retry" and s.delay is None]
+        if not without_delay:
+            return Outcomes(settlements, ordered=ordered)
+        targets = [codec.target_arguments(settlement.target) for settlement in without_delay]
+        attempts = iter(_unambiguous((yield from self._run("attempts", box, targets, wait="nothing"))))
         backoff = box.delivery.backoff
         delays = [
             backoff.delay(next(attempts) + 1) if s.verdict == "retry" and s.delay is None else s.delay
             for s in settlements
         ]
-        return codec.Outcomes(settlements, delays, ordered=ordered)
+        return Outcomes(settlements, delays, ordered=ordered)
 
     @verb
     def renew(self, box: Box, claims: Sequence[Claim], lease: timedelta) -> Program[list[bool]]:
         if not claims:
             return []
-        given = {
+        arguments = {
             "ids": [codec.id_text(claim.id) for claim in claims],
             "owners": [claim.owner.hex for claim in claims],
             "fences": [claim.fence for claim in claims],
             "lease": codec.microseconds(lease),
         }
-        return codec.kept((yield from self._script("renew", box, given, wait="need not")))
+        return codec.kept((yield from self._run("renew", box, arguments, wait="nothing")))
 
     @verb
     def reap(self, box: Box, limit: int) -> Program[Reaped]:
-        # First all leases: a message whose lease has passed may have expired, too.
-        freed = yield from self._reap(box, "free", limit)
+        # Leases first: a message whose lease has ended may have expired, too.
+        released = yield from self._reap(box, "free", limit)
         expired = yield from self._reap(box, "bury", limit)
-        return Reaped(freed, expired)
+        return Reaped(released, expired)
 
     def _reap(self, box: Box, duty: str, limit: int) -> Program[int]:
         reaped = 0
         while reaped < limit:
-            size = min(limit - reaped, AT_ONCE)
-            now_reaped = yield from self._script("reap", box, {"duty": duty, "limit": size}, wait="should")
+            size = min(limit - reaped, MAX_CHANGES)
+            now_reaped = yield from self._run("reap", box, {"duty": duty, "limit": size}, wait="attempted")
             reaped += now_reaped
             if now_reaped < size:
                 break
         return reaped
 
     @verb
-    def replay(self, box: Box, which: Filter, *, tx: Any = None) -> Program[list[Key]]:
+    def replay(self, box: Box, which: Filter, *, tx: Tx = None) -> Program[list[Key]]:
         return (yield from self._move("replay", box, which._replace(states=frozenset({State.DEAD}))))
 
     def _move(self, name: str, box: Box, which: Filter) -> Program[list[Key]]:
-        """A script that finds messages and moves them; returns their keys."""
+        """Runs a script that moves the messages that match a filter. Returns their keys."""
         keys: list[Key] = []
 
         def collect(blob: bytes) -> int:
@@ -201,23 +213,23 @@ class RedisVerbs:
             keys.extend(moved)
             return len(moved)
 
-        yield from self._page(name, box, which, collect, wait="must")
+        yield from self._page(name, box, which, collect, wait="acknowledged")
         return keys
 
     @verb
     def purge(self, box: Box, purge: Purge) -> Program[int]:
         gone = skip = 0
         while gone < purge.limit:
-            size = min(purge.limit - gone, AT_ONCE)
-            given = {
+            size = min(purge.limit - gone, MAX_CHANGES)
+            arguments = {
                 "state": codec.LETTERS[purge.state],
                 "age": codec.microseconds(purge.older_than),
                 "limit": size,
                 "skip": skip,
             }
-            deleted, skip, looked = yield from self._script("purge", box, given, wait="should")
+            deleted, skip, read = yield from self._run("purge", box, arguments, wait="attempted")
             gone += deleted
-            if looked < size:
+            if read < size:
                 break
         return gone
 
@@ -225,33 +237,31 @@ class RedisVerbs:
     def find(self, box: Box, which: Filter) -> Program[list[StoredMessage]]:
         messages: list[StoredMessage] = []
 
-        def collect(blob: bytes) -> int:
-            found = codec.found(blob)
+        def collect(ids: bytes, contents: Sequence[bytes]) -> int:
+            found = found_messages(ids, contents)
             messages.extend(found)
             return len(found)
 
-        yield from self._page("find", box, which, collect, wait="need not")
+        yield from self._page("find", box, which, collect, wait="nothing")
         return messages
 
-    def _page(
-        self, name: str, box: Box, which: Filter, collect: Callable[[bytes], int], *, wait: Wait
-    ) -> Program[None]:
-        """A script that looks for messages, again and again until there are enough of them or no more."""
+    def _page(self, name: str, box: Box, which: Filter, collect: Callable[..., int], *, wait: WaitFor) -> Program[None]:
+        """Runs a script that finds messages until `which.limit` are found or there are no more."""
         after, left = str(which.after), which.limit
         while left > 0:
-            given = codec.filter_given(which, after=after, limit=min(left, AT_ONCE), looks=LOOKS)
-            blob, next_after = yield from self._script(name, box, given, wait=wait)
-            left -= collect(blob)
+            arguments = codec.filter_arguments(which, after=after, limit=min(left, MAX_CHANGES), reads=MAX_READS)
+            *found, next_after = yield from self._run(name, box, arguments, wait=wait)
+            left -= collect(*found)
             if not next_after:
                 return
             after = next_after.decode()
 
     @verb
     def counts(self, box: Box) -> Program[Counts]:
-        seen, claimed, done, dead, everything = yield from self._script("counts", box, None, wait="need not")
+        seen, claimed, done, dead, total = yield from self._run("counts", box, None, wait="nothing")
         return {
             State.SEEN: seen,
-            State.WAITING: everything - seen - claimed - done - dead,
+            State.WAITING: total - seen - claimed - done - dead,
             State.CLAIMED: claimed,
             State.DONE: done,
             State.DEAD: dead,
@@ -259,91 +269,86 @@ class RedisVerbs:
 
     @verb
     def boxes(self) -> Program[list[str]]:
-        if not self._wire.is_ready:
-            yield call(self._wire.ready)
-        known = yield call(self._wire.execute, "SMEMBERS", boxes_key(self._prefix))
+        if not self._client.is_ready:
+            yield call(self._client.ready)
+        known = yield call(self._client.execute, "SMEMBERS", boxes_key(self._prefix))
         found: list[str] = []
         for key in sorted(each.decode() for each in known):
-            messages = box_keys(self._prefix, key)[NAMES.index("messages")]
-            if (yield call(self._wire.execute, "HLEN", messages)):  # a box that was emptied is still known
+            messages = box_key(self._prefix, key, "messages")
+            if (yield call(self._client.execute, "HLEN", messages)):  # an empty box is still in the set
                 found.append(key)
         return found
 
     @verb
-    def record_order(self, box: Box, *, change: bool = False, tx: Any = None) -> Program[bool | None]:
-        if not self._wire.is_ready:
-            yield call(self._wire.ready)
-        meta, fifo = box_keys(self._prefix, box.key)[NAMES.index("meta")], int(box.order.fifo)
-        recorded = yield call(self._wire.execute, "HGET", meta, "fifo")
+    def record_order(self, box: Box, *, change: bool = False, tx: Tx = None) -> Program[bool | None]:
+        if not self._client.is_ready:
+            yield call(self._client.ready)
+        meta, fifo = box_key(self._prefix, box.key, "meta"), int(box.order.fifo)
+        recorded = yield call(self._client.execute, "HGET", meta, "fifo")
         if recorded is None or (change and int(recorded) != fifo):
-            # Of two that record at the same time, the first decides.
-            yield call(self._wire.execute, "HSET" if change else "HSETNX", meta, "fifo", fifo)
-            recorded = yield call(self._wire.execute, "HGET", meta, "fifo")
+            # Of two processes that record an order at the same time, the first decides.
+            yield call(self._client.execute, "HSET" if change else "HSETNX", meta, "fifo", fifo)
+            recorded = yield call(self._client.execute, "HGET", meta, "fifo")
         return bool(int(recorded))
 
     # -- keys ----------------------------------------------------------------------------------------------------
 
     @verb
-    def record(self, box: Box, drafts: Sequence[Draft], *, tx: Any = None) -> Program[list[Sighting]]:
+    def record(self, box: Box, drafts: Sequence[Draft], *, tx: Tx = None) -> Program[list[KeyStatus]]:
         if not drafts:
             return []
-        given, bodies = codec.drafts_given(drafts, fifo=False)
-        return codec.sightings((yield from self._script_with_ids("record", box, given, bodies)))
+        arguments, contents = codec.draft_arguments(drafts, fifo=False)
+        return codec.key_statuses((yield from self._run_with_ids("record", box, arguments, contents)))
 
     @verb
     def mark(
-        self, box: Box, keys: Sequence[Key], mark: Mark, *, error: str | None = None, tx: Any = None
+        self, box: Box, keys: Sequence[Key], mark: Mark, *, error: str | None = None, tx: Tx = None
     ) -> Program[list[bool]]:
         if not keys:
             return []
-        given, bodies = codec.drafts_given([Draft(*key) for key in keys], fifo=False)
-        given |= {"mark": mark, "error": error or ""}
-        return codec.kept((yield from self._script_with_ids("mark", box, given, bodies)))
+        arguments, contents = codec.draft_arguments([Draft(*key) for key in keys], fifo=False)
+        arguments |= {"mark": mark, "error": error or ""}
+        return codec.kept((yield from self._run_with_ids("mark", box, arguments, contents)))
 
     @verb
-    def cancel(self, box: Box, which: Filter, *, tx: Any = None) -> Program[list[Key]]:
+    def cancel(self, box: Box, which: Filter, *, tx: Tx = None) -> Program[list[Key]]:
         return (yield from self._move("cancel", box, which._replace(states=frozenset({State.WAITING}))))
 
     # -- the rest ------------------------------------------------------------------------------------------------
 
     def is_transient(self, error: BaseException) -> bool:
-        return bool(self._wire.is_transient(error))
+        return self._client.is_transient(error)
 
     @verb
     def close(self) -> Program[None]:
-        yield call(self._wire.close)
+        yield call(self._client.close)
 
 
-def _unambiguous(answer: Any) -> Any:
-    if answer == AMBIGUOUS:
+def _unambiguous(reply: Reply) -> Reply:
+    if reply == AMBIGUOUS:
         raise AmbiguousMessageId
-    return answer
+    return reply
 
 
 class RedisStore(RedisVerbs, Async):
-    """For async code, where many tasks may put at the same time."""
+    """The store for async code. Concurrent puts may share a script call."""
 
-    _hears = True
+    _listens = True
 
-    def __init__(self, wire: Any, **options: Any) -> None:
-        super().__init__(wire, **options)
-        self._coalescers = PerLoop(lambda: Coalescer(self._put, self._is_everybodys))
+    _client: RedisClient
 
-    @verb
-    def put(self, box: Box, drafts: Sequence[Draft], *, tx: Any = None) -> Program[list[Receipt]]:
-        return (yield call(self._coalescers.get().put, box, drafts))
+    def __init__(self, client: RedisClient, *, prefix: str, clock: Clock | None = None, notify: bool = True) -> None:
+        super().__init__(client, prefix=prefix, clock=clock, notify=notify)
+        self.shared_puts = SharedPuts(put=self.put, is_shared_error=self._is_shared_error)
 
-    def _is_everybodys(self, error: BaseException) -> bool:
-        """Whether an error is the server's trouble, and that of all whose puts went together."""
+    def _is_shared_error(self, error: BaseException) -> bool:
+        """Returns True for an error of the server, which concerns all callers of a shared put."""
         return isinstance(error, NotReplicated) or self.is_transient(error)
 
     async def wait(self) -> frozenset[str]:
-        """Where `features.notify` is so."""
-        heard: frozenset[str] = await self._wire.wait()
-        return heard
+        """Waits for wake-ups: see `postroom.spi.Waker`. Only with `features.notify`."""
+        return await self._client.wait()
 
 
 class SyncRedisStore(RedisVerbs, Sync):
-    """For sync code."""
-
-    put = RedisVerbs._put  # noqa: SLF001 - the same, under its public name
+    """The store for sync code."""

@@ -1,66 +1,73 @@
--- Statements that every SQL engine understands as they stand.
+-- Statements that engines share.
 --
 -- A statement begins with `-- name: …` and ends where the next begins. Parameters are `:name`; `:now` is always there,
--- the moment at which the program runs. A name that an engine's own file defines too is taken from there.
+-- the time at which the program runs. An engine replaces a statement by one of the same name in its own statements.sql.
 -- States: 0 seen, 1 waiting, 2 claimed, 3 done (no queue row), 4 dead.
+
+-- name: schema_version
+SELECT coalesce(max(version), 0) FROM postroom_schema
 
 -- name: later_versions
 SELECT name FROM postroom_schema WHERE version > :version
 
+-- == put ==
+
 -- name: insert_message
-INSERT INTO postroom_message (id, box, source, message_id, topic, payload, format, headers, correlation_id, group_id,
+INSERT INTO postroom_message (id, box, source, message_id, topic, payload, format, headers, <<{label}>>, group_id,
                               collapse_key, hash, hash_algorithm, due, expires, received_at, first_seen, last_seen)
-VALUES (:id, :box, :source, :message_id, :topic, :payload, :format, :headers, :correlation_id, :group_id,
+VALUES (:id, :box, :source, :message_id, :topic, :payload, :format, :headers, <<:{label}>>, :group_id,
         :collapse_key, :hash, :hash_algorithm, :due, :expires, :received_at, :first_seen, :last_seen)
 ON CONFLICT (box, message_id, source, retired) DO NOTHING
 
 -- name: insert_plain_message
--- As above for messages without any of the optional columns: binding many NULLs costs more than the insert itself.
+-- For messages without optional columns: to bind many NULLs takes longer than the insert itself.
 INSERT INTO postroom_message (id, box, source, message_id, topic, payload, format, first_seen, last_seen)
 VALUES (:id, :box, :source, :message_id, :topic, :payload, :format, :first_seen, :last_seen)
 ON CONFLICT (box, message_id, source, retired) DO NOTHING
 
--- name: inserted
+-- name: find_inserted
+-- Returns the ids of a range that were inserted: the keys of the others were known.
 SELECT id FROM postroom_message WHERE id BETWEEN :first AND :last
 
--- name: enter
-INSERT INTO postroom_queue (id, box, state, available_at, fence, group_id, collapse_key, expires)
-VALUES (:id, :box, :state, :available_at, :fence, :group_id, :collapse_key, :expires)
+-- name: enqueue
+INSERT INTO postroom_queue (id, box, state, available_at, delayed, group_id, collapse_key, expires)
+VALUES (:id, :box, :state, :available_at, :delayed, :group_id, :collapse_key, :expires)
 
--- name: enter_plain
--- As above for all new messages of a range, where none is in a line or due later.
+-- name: enqueue_plain
+-- Enqueues all new messages of a range: none of them is in a line or has a due time.
 INSERT INTO postroom_queue (id, box, state, available_at, collapse_key, expires)
 SELECT id, box, 1, first_seen, collapse_key, expires FROM postroom_message WHERE id BETWEEN :first AND :last
 
--- name: known
--- Who holds a key, and how far it is.
-SELECT m.id, coalesce(q.state, 3) AS state, m.hash, m.hash_algorithm, m.first_seen, m.revision, m.group_id,
-       q.group_id AS line, q.available_at, q.fence, m.topic
+-- name: find_key
+-- Returns the message that has a key. The columns are those of KnownKey.
+SELECT m.id, coalesce(q.state, 3) AS state, m.hash, m.hash_algorithm, m.first_seen, m.revision, m.group_id, m.topic,
+       q.group_id AS line, q.available_at, q.fence, q.delayed
   FROM postroom_message m
   LEFT JOIN postroom_queue q ON q.id = m.id
  WHERE m.box = :box AND m.message_id = :message_id AND m.source = :source AND m.retired = 0
 
--- name: retire
--- The dedup window has passed: the message stays, its key is free.
+-- name: retire_key
+-- Takes the key from a message whose deduplication window has passed.
 UPDATE postroom_message SET retired = id WHERE id = :id
 
--- name: touch
+-- name: set_last_seen
 UPDATE postroom_message SET last_seen = :now WHERE id = :id
 
--- name: fill_hash
+-- name: set_hash_if_missing
 UPDATE postroom_message SET hash = :hash, hash_algorithm = :hash_algorithm WHERE id = :id AND hash IS NULL
 
 -- name: fill_seen
--- A key that was only checked gets its message.
+-- Stores the content of a message of which only the key was known.
 UPDATE postroom_message
-   SET topic = :topic, payload = :payload, format = :format, headers = :headers, correlation_id = :correlation_id,
+   SET topic = :topic, payload = :payload, format = :format, headers = :headers, <<{label} = :{label}>>,
        group_id = :group_id, collapse_key = :collapse_key, hash = :hash, hash_algorithm = :hash_algorithm, due = :due,
        expires = :expires, received_at = :received_at
  WHERE id = :id
 
--- name: enter_seen
+-- name: enqueue_seen
+-- Makes a message wait of which only the key was known.
 UPDATE postroom_queue
-   SET state = 1, available_at = :available_at, fence = :fence, group_id = :group_id, collapse_key = :collapse_key,
+   SET state = 1, available_at = :available_at, delayed = :delayed, group_id = :group_id, collapse_key = :collapse_key,
        expires = :expires
  WHERE id = :id
 
@@ -70,32 +77,38 @@ UPDATE postroom_queue SET expires = :expires WHERE id = :id
 -- name: set_stale
 UPDATE postroom_queue SET stale = 1 WHERE id = :id AND state = 2
 
--- name: offer
-UPDATE postroom_queue SET available_at = :at, fence = :fence WHERE id = :id AND state = 1 AND fence = :was
+-- name: reschedule
+-- Sets the time of a waiting message, unless a claim or another put has changed the row since it was read.
+UPDATE postroom_queue SET available_at = :available_at, delayed = :delayed
+ WHERE id = :id AND state = 1 AND fence = :fence AND delayed = :was_delayed
 
--- name: rivals
--- Waiting messages with the same collapse key, older than the new one.
+-- name: find_superseded
+-- Returns waiting messages with the same collapse key that are older than the new one.
 SELECT id FROM postroom_queue
  WHERE box = :box AND collapse_key = :collapse_key AND state = 1 AND id < :before AND id <> :id
  ORDER BY id
 
--- name: held_by_name
--- What a bare message id means to an owner.
+-- == settle ==
+
+-- name: find_claim_by_name
+-- Returns the messages with this message id, and the claim that the owner has on each.
 SELECT m.source, q.id, q.fence
   FROM postroom_message m
   LEFT JOIN postroom_queue q ON q.id = m.id AND q.owner = :owner AND q.state = 2
  WHERE m.box = :box AND m.message_id = :message_id AND m.retired = 0
 
--- name: wait
+-- name: give_back
+-- Ends a claim by retry or release. An outcome resets the count of lost leases.
 UPDATE postroom_queue
    SET state = 1, owner = NULL, attempt = :attempt, available_at = :at, last_error = coalesce(:error, last_error),
        lost_leases = 0
  WHERE id = :id
 
--- name: bury
+-- name: make_dead
+-- `group_id` is NULL, unless dead messages block their groups: the message leaves its line.
 UPDATE postroom_queue
    SET state = 4, owner = NULL, available_at = NULL, died_at = :now, last_error = :error, group_id = :group_id,
-       attempt = attempt + :counted, fence = CASE WHEN fence < 0 THEN 0 ELSE fence END
+       attempt = attempt + :counted, delayed = 0
  WHERE id = :id
 
 -- name: leave_line
@@ -104,35 +117,45 @@ UPDATE postroom_queue SET group_id = NULL WHERE id = :id
 -- name: set_error
 UPDATE postroom_queue SET last_error = :error, attempt = attempt + :counted WHERE id = :id
 
--- name: late
--- Leases that have passed.
-SELECT id FROM postroom_queue WHERE box = :box AND state = 2 AND available_at <= :now ORDER BY available_at, id LIMIT :limit
+-- == reap, replay ==
 
--- name: free
+-- name: find_expired_leases
+SELECT id FROM postroom_queue
+ WHERE box = :box AND state = 2 AND available_at <= :now
+ ORDER BY available_at, id
+ LIMIT :limit
+
+-- name: end_leases
+-- Makes claimed messages wait whose leases have expired. They keep their place in the ready index.
 UPDATE postroom_queue SET state = 1, owner = NULL, lost_leases = lost_leases + 1 WHERE id = :id
 
--- name: expired
+-- name: find_expired
+-- Returns waiting messages that have expired.
 SELECT id, group_id FROM postroom_queue
  WHERE box = :box AND expires <= :now AND state = 1
  ORDER BY expires, id
  LIMIT :limit
 
 -- name: revive
+-- A fence above 0 means that the message was claimed before. A message that died without a claim gets 1, so that a new
+-- due time does not take it out of its line.
 UPDATE postroom_queue
-   SET state = 1, died_at = NULL, attempt = 0, deliveries = 0, lost_leases = 0, expires = NULL, group_id = :group_id, available_at = :at,
-       fence = CASE WHEN fence = 0 THEN 1 ELSE fence END  -- it has had its turn: it stays in line
+   SET state = 1, died_at = NULL, attempt = 0, deliveries = 0, lost_leases = 0, expires = NULL, group_id = :group_id,
+       available_at = :at, fence = CASE WHEN fence = 0 THEN 1 ELSE fence END
  WHERE id = :id
 
--- name: forget_expires
+-- name: clear_expires
 UPDATE postroom_message SET expires = NULL WHERE id = :id
 
--- name: find
--- Among the next messages of all boxes, in their order: a page is mostly there, however large the box is. A bare box
--- would make an index seem to fit by which all of it is read.
+-- == find ==
+
+-- name: find_nearby
+-- Reads the next messages of all boxes in id order. A page is usually among them, however large the box is. `box || ''`
+-- keeps the planner from an index by which it would read and sort all of the box.
 SELECT e.*
   FROM postroom_entry e
  WHERE e.box || '' = :box AND e.id > :after
-   AND e.id < (SELECT min(m.id) FROM postroom_message m WHERE m.id > :after) + :looks
+   AND e.id < (SELECT min(m.id) FROM postroom_message m WHERE m.id > :after) + :nearby
    AND (:topic IS NULL OR e.topic = :topic)
    AND (:source IS NULL OR e.source = :source)
    AND (:group_id IS NULL OR e.group_id = :group_id)
@@ -142,8 +165,8 @@ SELECT e.*
  ORDER BY e.id
  LIMIT :limit
 
--- name: find_far
--- In all of the box.
+-- name: find_in_box
+-- Reads all of the box, for a page that is not nearby.
 SELECT e.*
   FROM postroom_entry e
  WHERE e.box = :box AND e.id > :after
@@ -157,7 +180,7 @@ SELECT e.*
  LIMIT :limit
 
 -- name: find_dead
--- As `find`, for dead letters only: few among many, and they have an index of their own.
+-- Dead letters have an index of their own: they are few among many.
 SELECT w.*
   FROM postroom_queue q
   JOIN postroom_work w ON w.id = q.id
@@ -170,21 +193,12 @@ SELECT w.*
  ORDER BY q.id
  LIMIT :limit
 
--- name: find_named
--- All that ever had this id, a retired holder of the key included.
+-- name: find_by_message_id
+-- Returns every message that had this message id, with retired keys too.
 SELECT e.* FROM postroom_entry e WHERE e.box = :box AND e.message_id = :message_id ORDER BY e.id
 
--- name: box_order
-SELECT fifo FROM postroom_box WHERE box = :box
-
--- name: record_order
-INSERT INTO postroom_box (box, fifo) VALUES (:box, :fifo) ON CONFLICT (box) DO NOTHING
-
--- name: change_order
-INSERT INTO postroom_box (box, fifo) VALUES (:box, :fifo) ON CONFLICT (box) DO UPDATE SET fifo = excluded.fifo
-
--- name: boxes
--- From one box to the next by the index of keys, however many messages each has.
+-- name: list_boxes
+-- Goes from one box to the next by the index of keys, however many messages each has.
 WITH RECURSIVE found (box) AS (
     SELECT min(box) FROM postroom_message
     UNION ALL
@@ -197,3 +211,14 @@ SELECT state, count(*) FROM postroom_queue WHERE box = :box GROUP BY state
 
 -- name: count_done
 SELECT count(*) FROM postroom_ledger WHERE box = :box
+
+-- == order of a box ==
+
+-- name: read_order
+SELECT fifo FROM postroom_box WHERE box = :box
+
+-- name: record_order
+INSERT INTO postroom_box (box, fifo) VALUES (:box, :fifo) ON CONFLICT (box) DO NOTHING
+
+-- name: change_order
+INSERT INTO postroom_box (box, fifo) VALUES (:box, :fifo) ON CONFLICT (box) DO UPDATE SET fifo = excluded.fifo

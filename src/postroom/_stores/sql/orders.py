@@ -1,32 +1,31 @@
-"""The recorded order of each box, as programs."""
+"""The recorded order of each box."""
 
 from __future__ import annotations
 
-from postroom._kernel.program import Program
-from postroom._stores.sql.queue import QueuePrograms
-from postroom._stores.sql.statements import Statement
+from postroom._stores.sql.locks import Locks
+from postroom._stores.sql.statements import SqlProgram, Statement
 from postroom.spi import Box
 
 
-class OrderPrograms:
-    """The verb of Ordered, as programs."""
+class Orders:
+    """Reads and records whether a box is FIFO."""
 
-    def __init__(self, queue: QueuePrograms) -> None:
-        self._queue = queue
+    def __init__(self, locks: Locks) -> None:
+        self._locks = locks
 
-    def recorded(self, box: Box) -> Program[bool | None]:
-        """Whether the box is recorded as FIFO; None where no order is recorded."""
-        found = yield Statement("box_order", {"box": box.key})
+    def recorded(self, box: Box) -> SqlProgram[bool | None]:
+        """Returns whether the box is recorded as FIFO; None if no order is recorded."""
+        found = yield Statement("read_order", {"box": box.key})
         return bool(found[0][0]) if found else None
 
-    def record(self, box: Box, *, change: bool) -> Program[bool | None]:
-        """Record the order of the box where none is recorded, or where it changes. Of two that record at the same time,
-        the first decides: the other reads what it has recorded."""
+    def record(self, box: Box, *, change: bool) -> SqlProgram[bool | None]:
+        """Records the order of the box if none is recorded, or if `change`. If two transactions record at the same
+        time, the first decides, and the second returns what the first has recorded."""
         statement = "change_order" if change else "record_order"
         yield Statement(statement, {"box": box.key, "fifo": int(box.order.fifo)})
         return (yield from self.recorded(box))
 
-    def in_callers_transaction(self, box: Box, *, change: bool) -> Program[bool | None]:
-        """Only read, unless the order changes: others that record the order of the box would wait for the caller."""
-        yield from self._queue.lock_writes()
+    def record_in_caller_tx(self, box: Box, *, change: bool) -> SqlProgram[bool | None]:
+        """Only reads, unless the order changes: another transaction that records this box would wait for the caller."""
+        yield from self._locks.writes()
         return (yield from self.record(box, change=True)) if change else (yield from self.recorded(box))

@@ -1,22 +1,22 @@
-"""The schema as programs: which version is there, and what brings it up to date."""
+"""The schema: its version, its check and its migrations, as programs."""
 
 from __future__ import annotations
 
-from postroom._kernel.program import Program
-from postroom._stores.sql.engines.base import Engine
-from postroom._stores.sql.statements import DEFAULT_PREFIX, Script, Statement
+from postroom._kernel.prefix import DEFAULT_PREFIX
+from postroom._stores.sql.engine import Engine
+from postroom._stores.sql.statements import Script, SqlProgram, Statement
 from postroom.errors import SchemaMissing, SchemaOutdated, SchemaTooNew
 
 _VERSIONS = "CREATE TABLE postroom_schema (version INTEGER NOT NULL PRIMARY KEY, name VARCHAR(100) NOT NULL)"
 _APPLIED = "INSERT INTO postroom_schema (version, name) VALUES ({version}, '{name}')"
 
 BREAKING = "breaking_"
-"""What the name of a migration begins with if the version before it cannot use the tables afterwards. All others only
-add, so that workers of the version before go on, and can be started, while an upgrade is rolled out."""
+"""The prefix in the name of a migration after which the version before cannot use the tables. All other migrations only
+add to the tables, so workers of the version before go on, and can be started, while an upgrade is rolled out."""
 
 
 class SchemaPrograms:
-    """The verbs of Schema, as programs."""
+    """The verbs of Migrator, as programs."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -24,19 +24,20 @@ class SchemaPrograms:
 
     @property
     def _command(self) -> str:
-        """Which makes the tables that are missing, and no others."""
+        """The command that creates or upgrades these tables."""
         schema = f" --schema {self.engine.schema}" if self.engine.schema else ""
         prefix = f" --prefix {self.engine.prefix}" if self.engine.prefix != DEFAULT_PREFIX else ""
         return f"postroom migrate{schema}{prefix}"
 
-    def version(self) -> Program[int]:
+    def version(self) -> SqlProgram[int]:
+        """Returns the version of the tables; 0 if there are none."""
         if not (yield Statement("has_schema")):
             return 0
         [(version,)] = yield Statement("schema_version")
         return int(version)
 
-    def check(self) -> Program[None]:
-        """Raises unless this version can use the tables; says what to do."""
+    def check(self) -> SqlProgram[None]:
+        """Raises an error that says what to do, unless this version of the package can use the tables."""
         version = yield from self.version()
         if version == 0:
             raise SchemaMissing(
@@ -50,8 +51,8 @@ class SchemaPrograms:
             )
         yield from self._check_later(version)
 
-    def _check_later(self, version: int) -> Program[None]:
-        """Raises if a later version of the package made the tables, and this one cannot use them."""
+    def _check_later(self, version: int) -> SqlProgram[None]:
+        """Raises if the tables are of a later version of the package, and this one cannot use them."""
         if version > self.newest:
             later = yield Statement("later_versions", {"version": self.newest})
             if any(name.startswith(BREAKING) for (name,) in later):
@@ -59,8 +60,9 @@ class SchemaPrograms:
                     f"the tables are at version {version}, this Postroom knows only {self.newest}: upgrade the package"
                 )
 
-    def migrate(self) -> Program[list[int]]:
-        """Apply what is missing. Two of these cannot race: one waits for the other's lock."""
+    def migrate(self) -> SqlProgram[list[int]]:
+        """Applies the missing migrations; returns their versions. A second migration waits for the lock of the
+        first."""
         yield Statement("lock_schema")
         version = yield from self.version()
         yield from self._check_later(version)
@@ -69,11 +71,12 @@ class SchemaPrograms:
         return [migration.version for migration in self.engine.migrations if migration.version > version]
 
     def script(self) -> str:
-        """All of it, as text."""
+        """Returns all migrations as SQL text."""
         return "\n".join(f"{text.rstrip().rstrip(';')};\n" for text in self.steps())
 
     def steps(self, since: int = 0, to: int | None = None) -> list[str]:
-        """The statements that bring the tables from one version to another, by default from nothing to the newest."""
+        """Returns the statements that upgrade the tables from one version to another; by default from none to the
+        newest."""
         steps = [] if since else [*self.engine.preamble, self.engine.rename(_VERSIONS)]
         for migration in self.engine.migrations:
             if since < migration.version <= (to or self.newest):

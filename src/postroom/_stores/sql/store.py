@@ -1,115 +1,102 @@
-"""A store on a SQL database: verbs that hand programs to a driver."""
+"""A store on a SQL database: its verbs run programs of the engine's queue in transactions of a driver."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from postroom._kernel.local import PerLoop
 from postroom._kernel.program import Async, Program, Sync, call, verb
-from postroom._stores.coalesced import LOCK_PATIENCE, Coalescer
-from postroom._stores.sql.drivers.base import Driver
-from postroom._stores.sql.keys import KeyPrograms
-from postroom._stores.sql.orders import OrderPrograms
+from postroom._stores.coalesced import LOCK_TIMEOUT, SharedPuts
+from postroom._stores.sql.driver import AsyncDriver, Driver
 from postroom._stores.sql.schema import SchemaPrograms
+from postroom._stores.sql.statements import SqlProgram
 from postroom.spi import (
-    Ask,
+    VERBS,
     Box,
+    BoxLister,
     Claim,
-    Counts,
     Draft,
+    Exchanger,
     Features,
-    Filter,
-    Key,
-    Mark,
-    Purge,
-    Reaped,
+    KeyStore,
+    QueueStore,
     Receipt,
-    Settlement,
-    Sighting,
-    StoredMessage,
+    Tx,
+    Verb,
 )
 
 R = TypeVar("R")
+Renewal = SqlProgram[list[bool | None]]
+"""Returns True for each renewed lease, False for each lost one, and None for each row that is locked."""
 
 
 class SqlVerbs:
-    """The verbs of both colours."""
+    """The verbs of both modes.
 
-    _hears = False
-    """Whether this colour has workers, which need to hear of work."""
+    The verbs of `QueueStore`, `KeyStore`, `Exchanger` and `BoxLister` that are not written here are derived: each runs
+    the program of its name (`_derive_verbs`).
+    """
+
+    _listens = False
+    """True if this mode has workers, which wait for notifications."""
 
     def __init__(self, driver: Driver, *, deploy_schema: bool = False, durable: bool = True) -> None:
         self.name = driver.name
         self.addresses = driver.addresses
-        """Of its database, without credentials. Stores that have one in common are on the same database. Empty if the
-        database is not known."""
+        """Texts that identify the database, without credentials. Empty if the database is not known."""
         engine = driver.engine
         self.tx_classes: Sequence[str] = getattr(driver, "tx_classes", ())
-        """What handlers get as `tx`, as package and class; the first is what it is."""
+        """The classes of the transactions that handlers get, as package and class; the first is the actual one."""
         self.features = Features(
             durable=durable,
             transactional=durable,
             concurrent=engine.concurrent,
-            notify=self._hears and engine.notifies,
+            notify=self._listens and engine.notifies,
         )
         self._driver = driver
         self._deploy_schema = deploy_schema
         self._schema_is_fine = False
-        self._schema = SchemaPrograms(driver.engine)
-        self._queue = driver.engine.queue
-        self._keys = KeyPrograms(self._queue)
-        self._orders = OrderPrograms(self._queue)
+        self._schema = SchemaPrograms(engine)
+        self._queue = engine.queue
 
-    def _ready(self, tx: Any) -> Program[None]:
-        """Before the first verb: the schema is there, or is made, or the caller is told."""
-        if not self._schema_is_fine:
-            if self._deploy_schema and tx is None:  # the caller's transaction may hold the lock that this needs
-                yield call(self._driver.transact, self._schema.migrate)
-            yield call(self._driver.transact, self._schema.check, tx=tx, write=False)
-            self._schema_is_fine = True
+    def _check_schema(self, tx: Tx) -> Program[None]:
+        """Before the first verb: creates the schema if this store deploys it, and raises SchemaError if it is wrong."""
+        if self._deploy_schema and tx is None:  # the caller's transaction may hold a lock that `migrate` needs
+            yield call(self._driver.transact, self._schema.migrate)
+        yield call(self._driver.transact, self._schema.check, tx=tx, write=False)
+        self._schema_is_fine = True
 
-    def _transact(
-        self, program: Callable[..., Program[R]], *args: Any, tx: Any = None, patience: float | None = None
+    def _write(
+        self, program: Callable[[], SqlProgram[R]], tx: Tx = None, lock_timeout: float | None = None
     ) -> Program[R]:
+        """Runs a program in the caller's transaction, or in its own one that waits for a lock up to `lock_timeout`."""
         self._driver.check_not_inside(tx)
-        yield from self._ready(tx)
-        return (yield call(self._driver.transact, partial(program, *args), tx=tx, patience=patience))
+        if not self._schema_is_fine:
+            yield from self._check_schema(tx)
+        result: R = yield call(self._driver.transact, program, tx=tx, lock_timeout=lock_timeout)
+        return result
 
-    def _read(self, program: Callable[..., Program[R]], *args: Any) -> Program[R]:
-        yield from self._ready(None)
-        return (yield call(self._driver.transact, partial(program, *args), write=False))
+    def _read(self, program: Callable[[], SqlProgram[R]]) -> Program[R]:
+        """Runs a program in a read-only transaction."""
+        if not self._schema_is_fine:
+            yield from self._check_schema(None)
+        result: R = yield call(self._driver.transact, program, write=False)
+        return result
 
     @verb
-    def _put(
-        self, box: Box, drafts: Sequence[Draft], *, tx: Any = None, patience: float | None = None
+    def put(
+        self, box: Box, drafts: Sequence[Draft], *, tx: Tx = None, lock_timeout: float | None = None
     ) -> Program[list[Receipt]]:
-        put = partial(self._queue.put, joined=tx is not None)
-        return (yield from self._transact(put, box, drafts, tx=tx, patience=patience))
-
-    @verb
-    def claim(self, box: Box, ask: Ask, *, tx: Any = None) -> Program[list[StoredMessage]]:
-        return (yield from self._transact(self._queue.claim, box, ask, tx=tx))
-
-    @verb
-    def settle(self, box: Box, settlements: Sequence[Settlement], *, tx: Any = None) -> Program[list[bool]]:
-        return (yield from self._transact(self._queue.settle, box, settlements, tx=tx))
-
-    @verb
-    def turn(
-        self, box: Box, settlements: Sequence[Settlement], ask: Ask
-    ) -> Program[tuple[list[bool], list[StoredMessage]]]:
-        return (yield from self._transact(self._queue.turn, box, settlements, ask))
-
-    def transaction(self) -> Any:
-        """A transaction of the store's own kind, to be passed as `tx`."""
-        return self._driver.transaction()
+        put: Callable[[], SqlProgram[list[Receipt]]] = partial(
+            self._queue.put, box, drafts, in_caller_tx=tx is not None
+        )
+        return (yield from self._write(put, tx, lock_timeout=lock_timeout))
 
     @verb
     def renew(self, box: Box, claims: Sequence[Claim], lease: timedelta) -> Program[list[bool]]:
-        renewed = yield from self._transact(self._queue.renew, box, claims, lease)
+        renewed = yield from self._write(partial(self._queue.renew, box, claims, lease))
         locked = [index for index, kept in enumerate(renewed) if kept is None]
         if locked:
             waited = yield from self._renew_locked(box, [claims[index] for index in locked], lease)
@@ -118,109 +105,111 @@ class SqlVerbs:
         return list(map(bool, renewed))
 
     def _renew_locked(self, box: Box, claims: Sequence[Claim], lease: timedelta) -> Program[list[bool | None]]:
-        """What another transaction has locked, once the others are renewed and committed: waits for it, in part of the
-        lease. A row that is still locked then is not renewed."""
-        waiting = partial(self._queue.renew, waits=True)
-        patience = lease.total_seconds() / 4
+        """Renews leases whose rows another transaction has locked, after the others are renewed and committed.
+
+        Waits for the locks for a quarter of the lease. A row that is still locked then is not renewed.
+        """
+        waiting: Callable[[], Renewal] = partial(self._queue.renewals.renew_locked, box, claims, lease)
+        skipping: Callable[[], Renewal] = partial(self._queue.renew, box, claims, lease)
         try:
-            return (yield from self._transact(waiting, box, claims, lease, patience=patience))
+            return (yield from self._write(waiting, lock_timeout=lease.total_seconds() / 4))
         except Exception as error:
             if not self._driver.is_locked(error):
                 raise
-        return (yield from self._transact(self._queue.renew, box, claims, lease))
+        return (yield from self._write(skipping))
 
     @verb
-    def reap(self, box: Box, limit: int) -> Program[Reaped]:
-        return (yield from self._transact(self._queue.reap, box, limit))
-
-    @verb
-    def replay(self, box: Box, which: Filter, *, tx: Any = None) -> Program[list[Key]]:
-        return (yield from self._transact(self._queue.replay, box, which, tx=tx))
-
-    @verb
-    def purge(self, box: Box, purge: Purge) -> Program[int]:
-        return (yield from self._transact(self._queue.purge, box, purge))
-
-    @verb
-    def find(self, box: Box, which: Filter) -> Program[list[StoredMessage]]:
-        return (yield from self._read(self._queue.find, box, which))
-
-    @verb
-    def counts(self, box: Box) -> Program[Counts]:
-        return (yield from self._read(self._queue.counts, box))
-
-    @verb
-    def boxes(self) -> Program[list[str]]:
-        return (yield from self._read(self._queue.boxes))
-
-    @verb
-    def record(self, box: Box, drafts: Sequence[Draft], *, tx: Any = None) -> Program[list[Sighting]]:
-        return (yield from self._transact(self._keys.record, box, drafts, tx=tx))
-
-    @verb
-    def mark(
-        self, box: Box, keys: Sequence[Key], mark: Mark, *, error: str | None = None, tx: Any = None
-    ) -> Program[list[bool]]:
-        return (yield from self._transact(self._keys.mark, box, keys, mark, error, tx=tx))
-
-    @verb
-    def cancel(self, box: Box, which: Filter, *, tx: Any = None) -> Program[list[Key]]:
-        return (yield from self._transact(self._keys.cancel, box, which, tx=tx))
-
-    @verb
-    def record_order(self, box: Box, *, change: bool = False, tx: Any = None) -> Program[bool | None]:
+    def record_order(self, box: Box, *, change: bool = False, tx: Tx = None) -> Program[bool | None]:
         if tx is not None:
-            joining = partial(self._orders.in_callers_transaction, change=change)
-            return (yield from self._transact(joining, box, tx=tx))
-        recorded = yield from self._read(self._orders.recorded, box)
+            joining = partial(self._queue.orders.record_in_caller_tx, box, change=change)
+            return (yield from self._write(joining, tx))
+        recorded = yield from self._read(partial(self._queue.orders.recorded, box))
         if recorded is None or (change and recorded is not box.order.fifo):
-            recorded = yield from self._transact(partial(self._orders.record, change=change), box)
+            recorded = yield from self._write(partial(self._queue.orders.record, box, change=change))
         return recorded
+
+    def transaction(self) -> Any:
+        """Returns a context manager with an open transaction, which can be passed as `tx`."""
+        return self._driver.transaction()
 
     @verb
     def migrate(self) -> Program[list[int]]:
-        return (yield call(self._driver.transact, self._schema.migrate))
+        applied: list[int] = yield call(self._driver.transact, self._schema.migrate)
+        return applied
 
     @verb
     def schema_version(self) -> Program[int]:
-        return (yield call(self._driver.transact, self._schema.version, write=False))
-
-    def is_transient(self, error: BaseException) -> bool:
-        return self._driver.is_transient(error)
+        version: int = yield call(self._driver.transact, self._schema.version, write=False)
+        return version
 
     def schema_script(self) -> str:
         return self._schema.script()
+
+    def is_transient(self, error: BaseException) -> bool:
+        return self._driver.is_transient(error)
 
     @verb
     def close(self) -> Program[None]:
         yield call(self._driver.close)
 
 
+def _derive_verbs(protocols: Sequence[type]) -> None:
+    """Gives SqlVerbs the verbs of these protocols that it does not define."""
+    for declared in VERBS.values():
+        if declared.protocol in protocols and declared.name not in vars(SqlVerbs):
+            setattr(SqlVerbs, declared.name, verb(_program_verb(declared)))
+
+
+def _program_verb(declared: Verb) -> Callable[..., Program[object]]:
+    """Returns a method that runs the program of this name, in a transaction as the verb needs it."""
+    name = declared.name
+
+    def read(self: SqlVerbs, *args: object, **kwargs: object) -> Program[object]:
+        return self._read(partial(getattr(self._queue, name), *args, **kwargs))
+
+    def write(self: SqlVerbs, *args: object, tx: Tx = None, **kwargs: object) -> Program[object]:
+        return self._write(partial(getattr(self._queue, name), *args, **kwargs), tx)
+
+    method = read if declared.reads else write
+    method.__name__ = name
+    return method
+
+
+_derive_verbs([QueueStore, KeyStore, Exchanger, BoxLister])
+
+
 class SqlStore(SqlVerbs, Async):
     """For async code, where many tasks may put at the same time."""
 
-    _hears = True
+    if TYPE_CHECKING:
 
-    def __init__(self, driver: Driver, *, deploy_schema: bool = False, durable: bool = True) -> None:
+        def __getattr__(self, name: str) -> Any:
+            """Type checkers do not know the derived verbs."""
+
+    _listens = True
+    _driver: AsyncDriver
+
+    def __init__(self, driver: AsyncDriver, *, deploy_schema: bool = False, durable: bool = True) -> None:
         super().__init__(driver, deploy_schema=deploy_schema, durable=durable)
-        hurried = partial(self._put, patience=LOCK_PATIENCE) if self.features.concurrent else None
-        self._coalescers = PerLoop(
-            lambda: Coalescer(self._put, driver.is_transient, hurried=hurried, is_locked=driver.is_locked)
+        # Without concurrent writers there are no row locks to wait for.
+        limited = partial(self.put, lock_timeout=LOCK_TIMEOUT) if self.features.concurrent else None
+        self.shared_puts = SharedPuts(
+            put=self.put,
+            is_shared_error=driver.is_transient,
+            put_with_lock_timeout=limited,
+            is_lock_timeout=driver.is_locked,
+            check=partial(driver.check_not_inside, None),
         )
 
-    @verb
-    def put(self, box: Box, drafts: Sequence[Draft], *, tx: Any = None) -> Program[list[Receipt]]:
-        self._driver.check_not_inside(tx)
-        step = call(self._coalescers.get().put, box, drafts) if tx is None else call(self._put, box, drafts, tx=tx)
-        return (yield step)
-
     async def wait(self) -> frozenset[str]:
-        """Where `features.notify` is so."""
-        heard: frozenset[str] = await self._driver.wait()
-        return heard
+        """As `Waker` says, with `features.notify`."""
+        return await self._driver.wait()
 
 
 class SyncSqlStore(SqlVerbs, Sync):
     """For sync code."""
 
-    put = SqlVerbs._put  # noqa: SLF001 - the same, under its public name
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Type checkers do not know the derived verbs."""

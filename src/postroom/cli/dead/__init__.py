@@ -1,1 +1,1 @@
-"""`postroom dead`: the letters that were given up. One file per command."""
+"""`postroom dead`: dead letters. One file per command."""

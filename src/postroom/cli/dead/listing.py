@@ -7,23 +7,23 @@ from typing import Annotated
 
 import typer
 
-from postroom.cli.dead.letters import describe, lines
-from postroom.cli.option_sets import Fitting, OneBox, Target
+from postroom.cli.dead.formatting import describe, lines
+from postroom.cli.option_sets import Filters, OneBox, Target
 from postroom.cli.options import print_json
 
 
 def list_letters(
     *,
     one: OneBox,
-    fitting: Fitting,
+    filters: Filters,
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="How many at most.")] = 50,
     after: Annotated[int, typer.Option(min=0, help="Only those after this id: the last one of the page before.")] = 0,
     target: Target,
 ) -> None:
     """List dead letters, the oldest first."""
-    with target.open() as place:
-        box = one.of(place)
-        found = place.wait(box.dead_letters(**asdict(fitting), after=after, limit=limit))
+    with target.open() as session:
+        box = one.of(session)
+        found = session.wait(box.dead_letters(**asdict(filters), after=after, limit=limit))
     following = found[-1].id if len(found) == limit else None
     if target.json:
         print_json({"box": box.box.key, "messages": [describe(letter) for letter in found], "next": following})

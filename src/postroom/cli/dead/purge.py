@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from postroom import State
-from postroom.cli.acts import ask, check_silent, title
+from postroom.cli.actions import ask, check_silent, title
 from postroom.cli.option_sets import OneBox, Target
 from postroom.cli.options import Age, Yes, print_json
 
@@ -15,11 +15,11 @@ def purge(*, one: OneBox, older_than: Age = None, yes: Yes = False, target: Targ
     if older_than is None:
         raise typer.BadParameter("say how old, such as --older-than 30d", param_hint="--older-than")
     check_silent(json=target.json, yes=yes)
-    with target.open() as place:
-        box = one.of(place)
+    with target.open() as session:
+        box = one.of(session)
         if not yes:
             ask(f"delete dead letters of {title(box)} that died more than {older_than} ago?")
-        deleted = place.wait(box.purge(State.DEAD, older_than=older_than))
+        deleted = session.wait(box.purge(State.DEAD, older_than=older_than))
     if target.json:
         print_json({"box": box.box.key, "deleted": deleted})
     else:

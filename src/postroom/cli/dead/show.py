@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json as to_json
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from postroom.cli.dead.letters import clean, describe
+from postroom.cli.dead.formatting import clean, describe
 from postroom.cli.option_sets import OneBox, Target
 from postroom.cli.options import print_json
 
@@ -21,8 +21,8 @@ def show(
     target: Target,
 ) -> None:
     """Show all that is known of a message: its error, its times, its headers. Works in any state."""
-    with target.open() as place:
-        message = place.wait(one.of(place).get(message_id, source))
+    with target.open() as session:
+        message = session.wait(one.of(session).get(message_id, source))
     known = describe(message, payload=payload)
     if target.json:
         print_json(known)
@@ -32,14 +32,14 @@ def show(
 
 
 def _line(name: str, value: str, width: int) -> str:
-    """As long as the value is: a terminal folds it without loss, and what is copied from there is still one line.
+    """Returns a line of any length: a terminal folds it without loss, and a copy from there is still one line.
 
-    Lines of the value itself stand below each other, so that none of them looks like another value.
+    Further lines of the value are indented, so that none of them looks like another value.
     """
     return f"{name:<{width}}  {value}".rstrip().replace("\n", f"\n{'':<{width}}  ")
 
 
-def _as_text(value: Any) -> str:
+def _as_text(value: object) -> str:
     if value is None:
         return ""
     return value if isinstance(value, str) else to_json.dumps(value, indent=2, ensure_ascii=False)

@@ -1,6 +1,6 @@
-"""The behaviour that every store must show, as tests: public, for whoever writes a store.
+"""The behaviour that every store must have, as tests. Public, for authors of stores.
 
-Write one fixture, and run them all:
+Write one fixture, and run all tests:
 
     from postroom.testing.conformance import StoreConformance
 
@@ -11,9 +11,9 @@ Write one fixture, and run them all:
             yield store
             await store.close()
 
-The suite moves `clock`; a store that knows only its server's clock overrides `elapse` and `now`. What a store does not
-declare in its `features` is skipped. A sync store is wrapped by `postroom.testing.as_async`. For one topic alone,
-inherit from that topic's class. The store authors' guide in the documentation says more.
+The suite moves `clock`. A store that uses the clock of its server overrides `elapse` and `now`. Tests of features that
+a store does not declare are skipped. Wrap a sync store with `postroom.testing.as_async`. To test one topic, inherit
+from the class of that topic. See "Write a store" in the documentation.
 """
 
 from __future__ import annotations
@@ -21,30 +21,15 @@ from __future__ import annotations
 import pytest
 
 _TOPICS = (
-    *(
-        "base",
-        "boxes",
-        "cancel",
-        "claim",
-        "collapse",
-        "conflict",
-        "duplicates",
-        "expiry",
-        "fifo",
-        "find",
-        "keys",
-        "lasting",
-        "orders",
-        "purge_replay",
-        "put",
-    ),
-    *("renew_reap", "schema", "settle", "transactions", "window"),
+    *("base", "boxes", "cancel", "claim", "collapse", "conflict", "duplicates", "durability", "exchange", "expiry"),
+    *("fifo", "fifo_dead", "find", "keys", "orders", "proof", "purge_replay", "put", "renew_reap", "schema", "settle"),
+    *("transactions", "window"),
 )
 # Before they are imported: a failing `assert` then shows its values, in a package as in a test file.
 pytest.register_assert_rewrite(*(f"{__name__}.{topic}" for topic in _TOPICS))
 
 from postroom.testing.conformance.base import (  # noqa: E402
-    Desk,
+    BoxUnderTest,
     Elapse,
     Now,
     OpenBox,
@@ -58,23 +43,20 @@ from postroom.testing.conformance.claim import ClaimConformance  # noqa: E402
 from postroom.testing.conformance.collapse import CollapseConformance  # noqa: E402
 from postroom.testing.conformance.conflict import ConflictConformance  # noqa: E402
 from postroom.testing.conformance.duplicates import DuplicateConformance  # noqa: E402
+from postroom.testing.conformance.durability import DurabilityConformance  # noqa: E402
+from postroom.testing.conformance.exchange import ExchangeConformance  # noqa: E402
 from postroom.testing.conformance.expiry import ExpiryConformance  # noqa: E402
 from postroom.testing.conformance.fifo import FifoConformance  # noqa: E402
+from postroom.testing.conformance.fifo_dead import FifoDeadLetterConformance  # noqa: E402
 from postroom.testing.conformance.find import FindConformance  # noqa: E402
 from postroom.testing.conformance.keys import MarkConformance, RecordConformance  # noqa: E402
-from postroom.testing.conformance.lasting import LastingConformance  # noqa: E402
 from postroom.testing.conformance.orders import OrderConformance  # noqa: E402
+from postroom.testing.conformance.proof import ProofConformance  # noqa: E402
 from postroom.testing.conformance.purge_replay import PurgeConformance, ReplayConformance  # noqa: E402
 from postroom.testing.conformance.put import PutConformance  # noqa: E402
 from postroom.testing.conformance.renew_reap import ReapConformance, RenewConformance  # noqa: E402
 from postroom.testing.conformance.schema import SchemaConformance  # noqa: E402
-from postroom.testing.conformance.settle import (  # noqa: E402
-    AckConformance,
-    FailConformance,
-    ProofConformance,
-    RetryConformance,
-    TurnConformance,
-)
+from postroom.testing.conformance.settle import AckConformance, FailConformance, RetryConformance  # noqa: E402
 from postroom.testing.conformance.transactions import TransactionConformance  # noqa: E402
 from postroom.testing.conformance.window import WindowConformance  # noqa: E402
 
@@ -90,11 +72,13 @@ __all__ = [
     "CollapseConformance",
     "ConflictConformance",
     "DuplicateConformance",
+    "DurabilityConformance",
+    "ExchangeConformance",
     "ExpiryConformance",
     "FailConformance",
     "FifoConformance",
+    "FifoDeadLetterConformance",
     "FindConformance",
-    "LastingConformance",
     "MarkConformance",
     "OrderConformance",
     "ProofConformance",
@@ -107,10 +91,9 @@ __all__ = [
     "RetryConformance",
     "SchemaConformance",
     "TransactionConformance",
-    "TurnConformance",
     "WindowConformance",
-    # For fixtures and tests of your own.
-    "Desk",
+    # For your own fixtures and tests.
+    "BoxUnderTest",
     "Elapse",
     "Now",
     "OpenBox",
@@ -128,11 +111,12 @@ class QueueConformance(
     CollapseConformance,
     ClaimConformance,
     FifoConformance,
+    FifoDeadLetterConformance,
     AckConformance,
     RetryConformance,
     FailConformance,
     ProofConformance,
-    TurnConformance,
+    ExchangeConformance,
     RenewConformance,
     ReapConformance,
     ExpiryConformance,
@@ -141,7 +125,7 @@ class QueueConformance(
     FindConformance,
     BoxesConformance,
 ):
-    """The behaviour of `QueueStore`. Some of it is seen through `record` and `mark`."""
+    """The behaviour of `QueueStore`. Some of these tests use `record` and `mark`."""
 
 
 class KeyConformance(RecordConformance, MarkConformance, CancelConformance):
@@ -154,6 +138,6 @@ class StoreConformance(
     OrderConformance,
     SchemaConformance,
     TransactionConformance,
-    LastingConformance,
+    DurabilityConformance,
 ):
-    """All of it."""
+    """The whole suite."""

@@ -1,4 +1,4 @@
-"""What the topics of the suite share: the fixtures, and short words for what tests say often."""
+"""The fixtures of the suite, and helpers that its tests share."""
 
 from __future__ import annotations
 
@@ -11,35 +11,36 @@ from uuid import UUID
 import pytest
 
 from postroom.spi import (
-    Ask,
     Box,
     Claim,
+    ClaimRequest,
     Counts,
     Delivery,
     Draft,
     Filter,
-    Keeping,
     Order,
     Receipt,
+    Retention,
     Settled,
     Settlement,
     State,
     Store,
     StoredMessage,
     Transactor,
+    Tx,
 )
 from postroom.testing.clock import FrozenClock
 
 BoxKind = Literal["inbox", "outbox"]
 Elapse = Callable[[float], Awaitable[None]]
-"""Let so many seconds pass for the store."""
+"""Moves the store's clock by so many seconds."""
 Now = Callable[[], Awaitable[datetime]]
-"""What the store's clock says."""
+"""Returns the time of the store's clock."""
 
-Transaction = Callable[[], AbstractAsyncContextManager[Any]]
-"""Begins a transaction that can be passed as `tx`: it commits at the end, and rolls back on an error."""
+Transaction = Callable[[], AbstractAsyncContextManager[Tx]]
+"""Begins a transaction to pass as `tx`. It commits at the end of the block, and rolls back on an error."""
 Reopen = Callable[[], Store]
-"""Another store on the data of the store under test."""
+"""Opens another store on the data of the store under test."""
 
 SOURCE = "shop"
 ALICE, BOB = UUID(int=0xA11CE), UUID(int=0xB0B)
@@ -51,26 +52,29 @@ def seconds(value: float) -> timedelta:
 
 
 def draft(message_id: str, **fields: Any) -> Draft:
-    """A message of the shop; what a test does not care about has a value anyway."""
+    """Returns a draft. Fields that a test does not name have a default."""
     return Draft(**{"source": SOURCE, "message_id": message_id, "topic": "order", "payload": "payload"} | fields)
 
 
 def claim_of(message: StoredMessage) -> Claim:
-    assert message.claim is not None, "the store handed out a message without its claim"
+    """Returns the claim of a claimed message."""
+    assert message.claim is not None, "the store returned a claimed message without its claim"
     return message.claim
 
 
 def names(messages: list[StoredMessage]) -> list[str]:
+    """Returns the message ids, in order."""
     return [message.message_id for message in messages]
 
 
 def needs(offered: bool, feature: str) -> None:
+    """Skips the test if the store does not offer a feature."""
     if not offered:
         pytest.skip(f"this store does not offer {feature}: its features.{feature} is False")
 
 
-class Desk:
-    """One box of the store under test."""
+class BoxUnderTest:
+    """A box of the store under test, with short calls of its verbs."""
 
     def __init__(self, store: Store, box: Box) -> None:
         self.store = store
@@ -88,11 +92,11 @@ class Desk:
     async def claim(
         self, limit: int = 10, *, owner: UUID = ALICE, lease: float = LEASE, topics: set[str] | None = None
     ) -> list[StoredMessage]:
-        ask = Ask(owner, seconds(lease), limit, None if topics is None else frozenset(topics))
-        return await self.store.claim(self.box, ask)
+        request = ClaimRequest(owner, seconds(lease), limit, None if topics is None else frozenset(topics))
+        return await self.store.claim(self.box, request)
 
     async def take(self, *, owner: UUID = ALICE, lease: float = LEASE) -> StoredMessage:
-        """The one message that can be claimed now."""
+        """Claims the only message that can be claimed now."""
         claimed = await self.claim(owner=owner, lease=lease)
         assert len(claimed) == 1, f"one message should be claimable, not {names(claimed)}"
         return claimed[0]
@@ -116,7 +120,7 @@ class Desk:
         return await self.settle(*(Settlement.dead(claim_of(message), error=error) for message in messages))
 
     async def bury(self, *drafts: Draft) -> list[StoredMessage]:
-        """Put messages and let them die; answers them as they were claimed."""
+        """Puts messages and fails them. Returns them as they were claimed."""
         await self.put(*drafts)
         wanted = {item.key for item in drafts}
         claimed = [message for message in await self.claim(len(drafts)) if message.key in wanted]
@@ -125,7 +129,7 @@ class Desk:
         return claimed
 
     async def finish(self, *drafts: Draft) -> list[StoredMessage]:
-        """Put messages and have them done; answers them as they were claimed."""
+        """Puts messages and acks them. Returns them as they were claimed."""
         await self.put(*drafts)
         claimed = await self.claim(len(drafts))
         assert len(claimed) == len(drafts)
@@ -136,7 +140,7 @@ class Desk:
         return await self.store.find(self.box, Filter(**fields))
 
     async def get(self, message_id: str, source: str = SOURCE) -> StoredMessage:
-        """The newest message with this key."""
+        """Returns the newest message with this key."""
         found = await self.find(message_id=message_id, source=source)
         assert found, f"{message_id} is not there"
         return found[-1]
@@ -149,7 +153,7 @@ class Desk:
 
 
 class OpenBox(Protocol):
-    """Makes a box on the store under test."""
+    """Opens a box on the store under test."""
 
     def __call__(
         self,
@@ -159,23 +163,23 @@ class OpenBox(Protocol):
         fifo: bool = False,
         on_dead: Literal["unblock", "block"] = "unblock",
         delivery: Delivery | None = None,
-        keeping: Keeping | None = None,
-    ) -> Desk: ...
+        retention: Retention | None = None,
+    ) -> BoxUnderTest: ...
 
 
 class Suite:
-    """The fixtures of the suite. A store's author writes one more, `store`, in the class that runs it."""
+    """The fixtures of the suite. The class that runs it has one more, `store`."""
 
-    pytestmark: ClassVar[Any] = [pytest.mark.asyncio]
+    pytestmark: ClassVar[list[pytest.MarkDecorator]] = [pytest.mark.asyncio]
 
     @pytest.fixture
     def clock(self) -> FrozenClock:
-        """Give it to the store: the suite moves it."""
+        """The clock for the store. The suite moves it."""
         return FrozenClock()
 
     @pytest.fixture
     def elapse(self, clock: FrozenClock) -> Elapse:
-        """Override this, and `now`, where a store knows only its server's clock."""
+        """Override this and `now` for a store that uses the clock of its server."""
 
         async def elapse(by: float) -> None:
             clock.advance(by)
@@ -191,17 +195,17 @@ class Suite:
 
     @pytest.fixture
     def transaction(self, store: Store) -> Transaction | None:
-        """Override this where a store is transactional and not a `Transactor`."""
+        """Override this for a transactional store that is not a `Transactor`."""
         return store.transaction if isinstance(store, Transactor) else None
 
     @pytest.fixture
     def reopen(self) -> Reopen | None:
-        """Override this where a store keeps its messages outside of its object, to prove that it does."""
+        """Override this for a durable store."""
         return None
 
     @pytest.fixture(params=["inbox", "outbox"])
     def kind(self, request: pytest.FixtureRequest) -> BoxKind:
-        """For what inbox and outbox both promise."""
+        """For tests of both an inbox and an outbox."""
         kind: BoxKind = request.param
         return kind
 
@@ -214,11 +218,11 @@ class Suite:
             fifo: bool = False,
             on_dead: Literal["unblock", "block"] = "unblock",
             delivery: Delivery | None = None,
-            keeping: Keeping | None = None,
-        ) -> Desk:
+            retention: Retention | None = None,
+        ) -> BoxUnderTest:
             if fifo:
                 needs(store.features.fifo, "fifo")
             order = Order(fifo=fifo, on_dead=on_dead)
-            return Desk(store, Box(kind, name, order, delivery or Delivery(), keeping or Keeping()))
+            return BoxUnderTest(store, Box(kind, name, order, delivery or Delivery(), retention or Retention()))
 
         return open_box

@@ -1,14 +1,14 @@
-"""Messages that are not wanted any more: `cancel`."""
+"""The verb `cancel`."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from postroom.spi import Ending, Filter, Keeping, Key, ReceiptStatus, State
+from postroom.spi import Ending, Filter, Key, ReceiptStatus, Retention, State
 from postroom.testing.conformance.base import (
     SOURCE,
     BoxKind,
-    Desk,
+    BoxUnderTest,
     Elapse,
     Now,
     OpenBox,
@@ -19,8 +19,8 @@ from postroom.testing.conformance.base import (
 )
 
 
-async def cancel(box: Desk, **fields: Any) -> list[str]:
-    """The message ids of what was cancelled."""
+async def cancel(box: BoxUnderTest, **fields: Any) -> list[str]:
+    """Returns the message ids of the cancelled messages."""
     keys = await box.store.cancel(box.box, Filter(**fields))
     assert all(isinstance(key, Key) for key in keys)
     return [key.message_id for key in keys]
@@ -133,7 +133,7 @@ class CancelConformance(Suite):
         assert names(await other.claim()) == ["1"]
 
     async def test_the_content_goes_where_it_goes_at_the_ack(self, open_box: OpenBox) -> None:
-        box = open_box(keeping=Keeping(on_success="delete"))
+        box = open_box(retention=Retention(on_success="delete"))
         await box.put(draft("1", payload="secret", headers={"a": "1"}))
         await cancel(box)
         message = await box.get("1")
@@ -162,7 +162,7 @@ class CancelConformance(Suite):
         assert names(await box.claim()) == ["2", "3"]
 
     async def test_a_group_goes_on_where_its_first_waits_for_a_retry(self, open_box: OpenBox) -> None:
-        """Those behind it slept."""
+        """The members behind it have no time of their own: the store must offer the next one."""
         box = open_box(fifo=True)
         await box.put(*(draft(name, group="g") for name in "123"))
         [first] = await box.claim(1)

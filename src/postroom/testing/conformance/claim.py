@@ -1,4 +1,4 @@
-"""What comes out: who gets which message, when, and for how long."""
+"""The verb `claim`: which messages, when, and for how long."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from postroom.spi import Ask, Delivery, Draft, Filter, State
+from postroom.spi import ClaimRequest, Delivery, Draft, Filter, State
 from postroom.testing.conformance.base import (
     ALICE,
     BOB,
@@ -29,7 +29,6 @@ from postroom.testing.conformance.put import ODD_NAME
 class ClaimConformance(Suite):
     """`claim`, without FIFO and expiry."""
 
-    @pytest.mark.req("IBX-034", "IBX-035", "IBX-036", "OBX-014", "OBX-015", "OBX-016", "C-25", "C-26", "C-27")
     async def test_a_claim_is_owner_fence_and_end(self, open_box: OpenBox, kind: BoxKind, now: Now) -> None:
         box = open_box(kind)
         receipt = await box.put_one(draft("1", payload="whole", headers={"a": "b"}))
@@ -41,11 +40,9 @@ class ClaimConformance(Suite):
         assert (message.state, message.payload, message.headers) == (State.CLAIMED, "whole", {"a": "b"})
         assert await box.get("1") == message
 
-    @pytest.mark.req("IBX-037", "OBX-017")
     async def test_nothing_ready_is_an_empty_list(self, open_box: OpenBox, kind: BoxKind) -> None:
         assert await open_box(kind).claim() == []
 
-    @pytest.mark.req("IBX-039", "IBX-030", "OBX-020", "OBX-011")
     async def test_never_more_than_asked(self, open_box: OpenBox, kind: BoxKind) -> None:
         box = open_box(kind)
         await box.put(*(draft(str(n)) for n in range(5)))
@@ -63,7 +60,6 @@ class ClaimConformance(Suite):
         assert (await box.claim(1))[0].message_id == "due-first"
         assert sorted(names(await box.claim())) == ["due-second", "third-of-these"]
 
-    @pytest.mark.req("IBX-023", "IBX-032", "OBX-006", "OBX-012")
     async def test_not_before_it_is_due(self, open_box: OpenBox, kind: BoxKind, elapse: Elapse, now: Now) -> None:
         box = open_box(kind)
         await box.put(draft("1", due=await now() + seconds(10)))
@@ -72,15 +68,13 @@ class ClaimConformance(Suite):
         await elapse(1)
         assert names(await box.claim()) == ["1"]
 
-    @pytest.mark.req("IBX-024", "OBX-007")
     async def test_without_a_due_time_or_past_it_at_once(self, open_box: OpenBox, kind: BoxKind, now: Now) -> None:
         box = open_box(kind)
         await box.put(draft("none"), draft("past", due=await now() - seconds(1)), draft("now", due=await now()))
         assert sorted(names(await box.claim())) == ["none", "now", "past"]
 
-    @pytest.mark.req("RHI-076", "IBX-033", "IBX-106", "OBX-013", "OBX-095")
     @pytest.mark.parametrize("second", [ALICE, BOB], ids=["same-owner", "other-owner"])
-    async def test_a_live_lease_keeps_everybody_off(
+    async def test_a_live_lease_keeps_other_workers_off(
         self, open_box: OpenBox, kind: BoxKind, elapse: Elapse, second: UUID
     ) -> None:
         box = open_box(kind)
@@ -90,7 +84,6 @@ class ClaimConformance(Suite):
         assert await box.claim(owner=second) == []
         assert await box.get("1") == before
 
-    @pytest.mark.req("RHI-076", "IBX-033", "OBX-013", "C-29")
     async def test_a_lease_that_has_passed_is_free_without_a_reaper(
         self, open_box: OpenBox, kind: BoxKind, elapse: Elapse
     ) -> None:
@@ -100,7 +93,6 @@ class ClaimConformance(Suite):
         await elapse(LEASE)
         assert claim_of(await box.take(owner=BOB)).owner == BOB
 
-    @pytest.mark.req("C-26", "C-05")
     async def test_every_claim_raises_the_fence_and_counts_a_delivery(self, open_box: OpenBox, elapse: Elapse) -> None:
         box = open_box()
         await box.put(draft("1"))
@@ -114,7 +106,6 @@ class ClaimConformance(Suite):
         assert fences == sorted(set(fences))
         assert deliveries == [1, 2, 3]
 
-    @pytest.mark.req("IBX-031", "IBX-038", "IBX-047", "IBX-064", "OBX-018", "OBX-019")
     async def test_only_waiting_messages(self, open_box: OpenBox, kind: BoxKind, elapse: Elapse) -> None:
         box = open_box(kind)
         await box.finish(draft("done"))
@@ -123,7 +114,6 @@ class ClaimConformance(Suite):
         await elapse(24 * 3600)
         assert await box.claim() == []
 
-    @pytest.mark.req("IBX-042", "OBX-034", "C-30")
     async def test_not_before_the_backoff_has_passed(self, open_box: OpenBox, kind: BoxKind, elapse: Elapse) -> None:
         box = open_box(kind)
         await box.put(draft("1"))
@@ -133,7 +123,6 @@ class ClaimConformance(Suite):
         await elapse(1)
         assert names(await box.claim()) == ["1"]
 
-    @pytest.mark.req("C-10")
     async def test_only_the_topics_that_were_asked_for(self, open_box: OpenBox) -> None:
         box = open_box()
         await box.put(draft("1", topic="a"), draft("2", topic="b"), draft("3", topic="c"), draft("4", topic="a"))
@@ -141,14 +130,12 @@ class ClaimConformance(Suite):
         assert names(await box.claim(topics={"a", "c"})) == ["1", "3", "4"]
         assert names(await box.claim()) == ["2"]
 
-    @pytest.mark.req("C-10")
     async def test_topics_are_asked_for_by_their_whole_text(self, open_box: OpenBox) -> None:
         box = open_box()
         topic = ODD_NAME + "!"
         await box.put(draft("odd", topic=topic), draft("cut", topic=ODD_NAME))
         assert names(await box.claim(topics={topic})) == ["odd"]
 
-    @pytest.mark.req("C-10")
     async def test_other_topics_in_front_do_not_hide_what_was_asked_for(
         self, open_box: OpenBox, elapse: Elapse
     ) -> None:
@@ -158,7 +145,6 @@ class ClaimConformance(Suite):
         await elapse(LEASE)
         assert names(await box.claim(1, topics={"b"})) == ["b"]
 
-    @pytest.mark.req("IBX-030", "IBX-106", "OBX-011", "OBX-095", "IBX-103", "OBX-092")
     async def test_claims_at_the_same_time_share_nothing(self, open_box: OpenBox, kind: BoxKind) -> None:
         box = open_box(kind)
         await box.put(*(draft(str(n)) for n in range(100)))
@@ -169,7 +155,6 @@ class ClaimConformance(Suite):
         holders = {message.id: claim_of(message).owner for batch in claims for message in batch}
         assert {message.id: claim_of(message).owner for message in await box.find(limit=200)} == holders
 
-    @pytest.mark.req("C-09")
     async def test_a_message_that_was_delivered_too_often_dies(
         self, open_box: OpenBox, elapse: Elapse, now: Now
     ) -> None:
@@ -186,7 +171,6 @@ class ClaimConformance(Suite):
         assert message.completed_at is not None
         assert message.completed_at >= began
 
-    @pytest.mark.req("C-09")
     async def test_the_delivery_limit_does_not_touch_a_running_handler(self, open_box: OpenBox) -> None:
         box = open_box(delivery=Delivery(max_deliveries=1))
         await box.put(draft("1"))
@@ -195,7 +179,6 @@ class ClaimConformance(Suite):
         assert await box.ack(message) == [True]
         assert await box.state("1") is State.DONE
 
-    @pytest.mark.req("C-09", "C-05")
     async def test_a_release_is_a_delivery_too(self, open_box: OpenBox) -> None:
         box = open_box(delivery=Delivery(max_deliveries=2))
         await box.put(draft("1"))
@@ -206,7 +189,6 @@ class ClaimConformance(Suite):
 
     # -- lost leases ---------------------------------------------------------------------------------------------
 
-    @pytest.mark.req("C-09")
     @pytest.mark.parametrize("reaps", [True, False])
     async def test_a_message_that_keeps_losing_its_lease_dies_by_default(
         self, open_box: OpenBox, elapse: Elapse, reaps: bool
@@ -243,7 +225,7 @@ class ClaimConformance(Suite):
 
     @pytest.mark.parametrize("fifo", [False, True])
     async def test_a_suspect_is_claimed_alone(self, open_box: OpenBox, elapse: Elapse, fifo: bool) -> None:
-        """Among what a worker had in hand each time it died is what kills it, and what does not."""
+        """A worker that crashes has a bad message and good ones in hand. Only the bad one may die."""
         box = open_box(fifo=fifo)
         await box.put(*(draft(name, group=name) for name in ("1", "2", "3")))
         for _ in range(2):
@@ -261,7 +243,7 @@ class ClaimConformance(Suite):
         await box.put(draft("1", group="g"), draft("2", group="g"), draft("3"))
         [first] = await box.claim(1)
         await elapse(LEASE)
-        request = Ask(ALICE, seconds(LEASE), 10, in_hand=(first.id,))
+        request = ClaimRequest(ALICE, seconds(LEASE), 10, in_hand=(first.id,))
         claimed = await box.store.claim(box.box, request)
         assert names(claimed) == (["3"] if fifo else ["2", "3"])
         assert await box.ack(first, *claimed) == [True] * (1 + len(claimed))
@@ -271,6 +253,6 @@ class ClaimConformance(Suite):
         await box.put(draft("1"), draft("2"))
         first, second = await box.claim()
         await elapse(LEASE)
-        request = Ask(BOB, seconds(LEASE), 10, in_hand=(second.id + 1000,))
+        request = ClaimRequest(BOB, seconds(LEASE), 10, in_hand=(second.id + 1000,))
         assert names(await box.store.claim(box.box, request)) == ["1", "2"]
         assert await box.ack(first, second) == [False, False]

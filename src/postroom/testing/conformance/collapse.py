@@ -1,10 +1,8 @@
-"""Collapse keys: the newer message takes the place of those that wait."""
+"""Collapse keys: a new message replaces waiting ones."""
 
 from __future__ import annotations
 
 from typing import Any
-
-import pytest
 
 from postroom.spi import Draft, Ending, ReceiptStatus, State
 from postroom.testing.conformance.base import BoxKind, Elapse, Now, OpenBox, Suite, draft, names, seconds
@@ -17,7 +15,6 @@ def price(message_id: str, collapse_key: str = "price", **fields: Any) -> Draft:
 class CollapseConformance(Suite):
     """Stores with `features.collapse`."""
 
-    @pytest.mark.req("RHI-079", "RHI-119", "RHI-059", "C-45", "RHI-004")
     async def test_a_newer_message_supersedes_those_that_wait(
         self, open_box: OpenBox, kind: BoxKind, elapse: Elapse, now: Now
     ) -> None:
@@ -34,7 +31,6 @@ class CollapseConformance(Suite):
         assert message.payload == "kept"
         assert names(await box.claim()) == ["2"]
 
-    @pytest.mark.req("RHI-119", "C-45")
     async def test_a_claimed_message_is_never_touched(self, open_box: OpenBox) -> None:
         box = open_box()
         await box.put(price("1"))
@@ -44,7 +40,6 @@ class CollapseConformance(Suite):
         assert await box.ack(claimed) == [True]
         assert (await box.get("1")).ending is Ending.HANDLED
 
-    @pytest.mark.req("C-45")
     async def test_who_waits_again_can_be_superseded(self, open_box: OpenBox, now: Now) -> None:
         box = open_box()
         await box.put(price("retrying"))
@@ -55,7 +50,6 @@ class CollapseConformance(Suite):
         assert newest.superseded == (retrying.id, later.id)
         assert names(await box.claim()) == ["newest"]
 
-    @pytest.mark.req("RHI-140", "C-45")
     async def test_a_duplicate_collapses_nothing(self, open_box: OpenBox) -> None:
         box = open_box()
         await box.put(price("1"), draft("2"))
@@ -63,7 +57,6 @@ class CollapseConformance(Suite):
         assert (receipt.status, receipt.superseded) == (ReceiptStatus.DUPLICATE, ())
         assert names(await box.claim()) == ["1", "2"]
 
-    @pytest.mark.req("C-45")
     async def test_a_duplicate_of_the_superseded_is_done(self, open_box: OpenBox) -> None:
         box = open_box()
         await box.put(price("1"))
@@ -72,14 +65,12 @@ class CollapseConformance(Suite):
         assert (receipt.status, receipt.superseded) == (ReceiptStatus.DONE, ())
         assert names(await box.claim()) == ["2"]
 
-    @pytest.mark.req("C-45")
     async def test_within_one_call_the_last_wins(self, open_box: OpenBox) -> None:
         box = open_box()
         receipts = await box.put(price("1"), price("2"), draft("plain"), price("3"))
         assert [receipt.superseded for receipt in receipts] == [(), (receipts[0].id,), (), (receipts[1].id,)]
         assert sorted(names(await box.claim())) == ["3", "plain"]
 
-    @pytest.mark.req("C-45")
     async def test_other_keys_and_boxes_are_left_alone(self, open_box: OpenBox) -> None:
         box, elsewhere = open_box(), open_box(name="elsewhere")
         await elsewhere.put(price("0"))
@@ -88,7 +79,6 @@ class CollapseConformance(Suite):
         assert len(await box.claim()) == 4
         assert names(await elsewhere.claim()) == ["0"]
 
-    @pytest.mark.req("C-45")
     async def test_the_finished_are_left_alone(self, open_box: OpenBox) -> None:
         box = open_box()
         await box.finish(price("done"))
@@ -97,7 +87,6 @@ class CollapseConformance(Suite):
         assert (await box.put_one(price("new"))).superseded == ()
         assert (await box.find())[:2] == before
 
-    @pytest.mark.req("C-45", "C-20")
     async def test_what_was_only_seen_collapses_when_it_is_put(self, open_box: OpenBox) -> None:
         box = open_box()
         await box.store.record(box.box, [Draft(draft("1").source, "1")])

@@ -1,4 +1,4 @@
-"""Content hashes: a key that comes with other content than before."""
+"""Conflicts: a known key with another topic or content hash."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from postroom.testing.conformance.base import Elapse, OpenBox, Suite, draft
 
 
 class ConflictConformance(Suite):
-    """What `put` does when hashes differ."""
+    """`put` of a known key whose topic or hash differs."""
 
-    @pytest.mark.req("IBX-008", "IBX-029", "C-23")
     async def test_update_replaces_content_and_hash(self, open_box: OpenBox) -> None:
         box = open_box()
         await box.put(draft("1", payload="old", hash=b"old"))
@@ -20,7 +19,6 @@ class ConflictConformance(Suite):
         message = await box.get("1")
         assert (message.payload, message.hash, message.revision) == ("new", b"new", 1)
 
-    @pytest.mark.req("IBX-008", "C-23")
     async def test_keep_keeps_content_and_hash(self, open_box: OpenBox, elapse: Elapse) -> None:
         box = open_box()
         await box.put(draft("1", payload="old", hash=b"old"))
@@ -32,7 +30,6 @@ class ConflictConformance(Suite):
         assert message._replace(last_seen=before.last_seen) == before
         assert message.last_seen > before.last_seen
 
-    @pytest.mark.req("IBX-008", "C-23")
     async def test_reject_changes_nothing(self, open_box: OpenBox, elapse: Elapse) -> None:
         box = open_box()
         await box.put(draft("1", payload="old", hash=b"old"))
@@ -43,7 +40,7 @@ class ConflictConformance(Suite):
         assert await box.get("1") == before
 
     async def test_another_topic_is_other_content(self, open_box: OpenBox) -> None:
-        """Two kinds of messages that share an id by mistake: the second must not be taken for a plain duplicate."""
+        """Two kinds of messages share an id by mistake. The second is a conflict, not a duplicate."""
         box = open_box()
         await box.put(draft("1", topic="placed"))
         kept = await box.put_one(draft("1", topic="paid", on_duplicate="reject"))
@@ -62,14 +59,12 @@ class ConflictConformance(Suite):
         assert (await box.put_one(draft("seen", topic="placed"))).status is ReceiptStatus.NEW
         assert (await box.put_one(draft("marked", topic="placed"))).status is ReceiptStatus.DONE
 
-    @pytest.mark.req("C-23")
     async def test_hashes_of_different_algorithms_are_not_compared(self, open_box: OpenBox) -> None:
         box = open_box()
         await box.put(draft("1", hash=b"old", hash_algorithm="md5"))
         receipt = await box.put_one(draft("1", hash=b"new", hash_algorithm="sha256", on_conflict="reject"))
         assert receipt.status is ReceiptStatus.DUPLICATE
 
-    @pytest.mark.req("C-23")
     @pytest.mark.parametrize(("known", "given"), [(None, b"h"), (b"h", None), (b"h", b"h"), (None, None)])
     async def test_equal_or_missing_hashes_do_not_conflict(
         self, open_box: OpenBox, known: bytes | None, given: bytes | None
@@ -79,7 +74,6 @@ class ConflictConformance(Suite):
         receipt = await box.put_one(draft("1", hash=given, on_conflict="reject"))
         assert receipt.status is ReceiptStatus.DUPLICATE
 
-    @pytest.mark.req("IBX-028", "C-23")
     async def test_a_done_message_keeps_its_hash(self, open_box: OpenBox) -> None:
         box = open_box()
         await box.finish(draft("1", payload="old", hash=b"old"))
@@ -88,7 +82,6 @@ class ConflictConformance(Suite):
         message = await box.get("1")
         assert (message.payload, message.hash) == ("old", b"old")
 
-    @pytest.mark.req("IBX-029", "C-21", "C-23")
     async def test_a_conflict_with_a_dead_message_leaves_it_dead(self, open_box: OpenBox) -> None:
         box = open_box()
         await box.bury(draft("1", payload="old", hash=b"old"))

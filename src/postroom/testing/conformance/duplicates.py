@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from postroom.spi import Keeping, ReceiptStatus, State
-from postroom.testing.conformance.base import BoxKind, Desk, Elapse, Now, OpenBox, Suite, draft, names, seconds
+from postroom.spi import ReceiptStatus, Retention, State
+from postroom.testing.conformance.base import BoxKind, BoxUnderTest, Elapse, Now, OpenBox, Suite, draft, names, seconds
 
 REJECTING = ("reject", "raise")
-"""The same to a store: the box raises, after the call."""
+"""A store treats both in the same way: the box raises after the call."""
 
 
-async def rejected_put(box: Desk, policy: str, **options: object) -> ReceiptStatus:
-    """Put message 1 again, with other content; asserts that it is as it was, except for `last_seen`."""
+async def rejected_put(box: BoxUnderTest, policy: str, **options: object) -> ReceiptStatus:
+    """Puts message 1 again with other content. Checks that only `last_seen` changes; returns the status."""
     before = await box.get("1")
     receipt = await box.put_one(draft("1", payload="new", on_duplicate=policy, **options))
     assert (receipt.id, receipt.state, receipt.updated) == (before.id, before.state, False)
@@ -23,9 +23,8 @@ async def rejected_put(box: Desk, policy: str, **options: object) -> ReceiptStat
 
 
 class DuplicateConformance(Suite):
-    """What `put` does with the content of a duplicate."""
+    """`put` of a known key, for each `on_duplicate`."""
 
-    @pytest.mark.req("RHI-117", "C-16")
     @pytest.mark.parametrize("policy", REJECTING)
     async def test_reject_keeps_the_content_of_a_waiting_message(
         self, open_box: OpenBox, kind: BoxKind, policy: str, elapse: Elapse
@@ -38,7 +37,6 @@ class DuplicateConformance(Suite):
         assert (await box.get("1")).last_seen == first.last_seen + seconds(5)
         assert (await box.take()).payload == "old"
 
-    @pytest.mark.req("RHI-117", "C-16")
     @pytest.mark.parametrize("policy", REJECTING)
     async def test_reject_keeps_what_a_worker_handles(self, open_box: OpenBox, policy: str) -> None:
         box = open_box()
@@ -48,7 +46,6 @@ class DuplicateConformance(Suite):
         assert await box.ack(claimed) == [True]
         assert await box.state("1") is State.DONE
 
-    @pytest.mark.req("C-16")
     async def test_reject_keeps_the_due_time(self, open_box: OpenBox, elapse: Elapse, now: Now) -> None:
         box = open_box()
         await box.put(draft("1", due=await now() + seconds(60)))
@@ -57,13 +54,11 @@ class DuplicateConformance(Suite):
         await elapse(60)
         assert names(await box.claim()) == ["1"]
 
-    @pytest.mark.req("C-16")
     async def test_reject_keeps_the_content_of_a_dead_message(self, open_box: OpenBox) -> None:
         box = open_box()
         await box.bury(draft("1", payload="old"))
         assert await rejected_put(box, "reject") is ReceiptStatus.DEAD
 
-    @pytest.mark.req("C-16", "C-21")
     async def test_revive_dead_revives_and_reject_keeps_the_content(self, open_box: OpenBox) -> None:
         box = open_box()
         await box.bury(draft("1", payload="old"))
@@ -71,16 +66,14 @@ class DuplicateConformance(Suite):
         assert (receipt.status, receipt.state, receipt.updated) == (ReceiptStatus.REVIVED, State.WAITING, False)
         assert (await box.take()).payload == "old"
 
-    @pytest.mark.req("C-16")
     async def test_a_done_message_is_done_under_any_policy(self, open_box: OpenBox) -> None:
         box = open_box()
         await box.finish(draft("1", payload="old"))
         for policy in ("update", *REJECTING):
             assert await rejected_put(box, policy) is ReceiptStatus.DONE
 
-    @pytest.mark.req("RHI-078", "RHI-117", "C-15", "C-16")
     async def test_a_duplicate_is_rejected_inside_the_window(self, open_box: OpenBox, elapse: Elapse) -> None:
-        box = open_box(keeping=Keeping(dedup_window=seconds(100)))
+        box = open_box(retention=Retention(dedup_window=seconds(100)))
         await box.put(draft("1", payload="old", on_duplicate="reject"))
         await elapse(99)
         assert await rejected_put(box, "reject") is ReceiptStatus.DUPLICATE
@@ -88,14 +81,12 @@ class DuplicateConformance(Suite):
         receipt = await box.put_one(draft("1", payload="new", on_duplicate="reject"))
         assert (receipt.status, receipt.updated) == (ReceiptStatus.NEW, False)
 
-    @pytest.mark.req("C-16", "C-23")
     async def test_reject_keeps_the_content_where_hashes_differ(self, open_box: OpenBox) -> None:
         box = open_box()
         await box.put(draft("1", payload="old", hash=b"old"))
         assert await rejected_put(box, "reject", hash=b"new") is ReceiptStatus.CONFLICT
         assert await rejected_put(box, "reject", hash=b"new", on_conflict="keep") is ReceiptStatus.CONFLICT
 
-    @pytest.mark.req("C-16")
     async def test_a_key_that_was_only_seen_is_no_duplicate(self, open_box: OpenBox) -> None:
         box = open_box()
         await box.store.record(box.box, [draft("1", hash=b"seen")])
@@ -103,7 +94,6 @@ class DuplicateConformance(Suite):
         assert (receipt.status, receipt.updated) == (ReceiptStatus.NEW, False)
         assert (await box.take()).payload == "new"
 
-    @pytest.mark.req("C-16")
     async def test_each_draft_of_a_call_has_its_own_policy(self, open_box: OpenBox) -> None:
         box = open_box()
         await box.put(draft("1", payload="old"), draft("2", payload="old"))
@@ -121,7 +111,6 @@ class DuplicateConformance(Suite):
         ]
         assert [message.payload for message in await box.find()] == ["old", "new", "new"]
 
-    @pytest.mark.req("IBX-029", "C-16")
     async def test_a_receipt_says_whether_the_content_was_replaced(self, open_box: OpenBox) -> None:
         box = open_box()
         assert not (await box.put_one(draft("1", hash=b"1"))).updated

@@ -1,17 +1,14 @@
-"""Messages that came too late to be useful: dead, never lost, never handed out."""
+"""Expired messages: dead, not lost, and never claimed."""
 
 from __future__ import annotations
 
-import pytest
-
-from postroom.spi import Ending, Filter, Keeping, Reaped, State
+from postroom.spi import Ending, Filter, Reaped, Retention, State
 from postroom.testing.conformance.base import LEASE, BoxKind, Elapse, Now, OpenBox, Suite, draft, names, seconds
 
 
 class ExpiryConformance(Suite):
     """`expires` and `lifetime`."""
 
-    @pytest.mark.req("C-57")
     async def test_a_claim_buries_what_has_expired(
         self, open_box: OpenBox, kind: BoxKind, elapse: Elapse, now: Now
     ) -> None:
@@ -25,14 +22,12 @@ class ExpiryConformance(Suite):
         assert message.completed_at is not None
         assert began <= message.completed_at <= await now()
 
-    @pytest.mark.req("C-57")
     async def test_until_then_it_can_be_claimed(self, open_box: OpenBox, elapse: Elapse, now: Now) -> None:
         box = open_box()
         await box.put(draft("1", expires=await now() + seconds(10)))
         await elapse(9)
         assert names(await box.claim()) == ["1"]
 
-    @pytest.mark.req("C-57")
     async def test_the_expired_do_not_take_the_place_of_others(
         self, open_box: OpenBox, elapse: Elapse, now: Now
     ) -> None:
@@ -41,7 +36,6 @@ class ExpiryConformance(Suite):
         await elapse(10)
         assert names(await box.claim(2)) == ["good-1", "good-2"]
 
-    @pytest.mark.req("C-57")
     async def test_a_lifetime_counts_from_the_put(self, open_box: OpenBox, elapse: Elapse, now: Now) -> None:
         box = open_box()
         await elapse(100)
@@ -54,13 +48,11 @@ class ExpiryConformance(Suite):
         assert await box.claim() == []
         assert (await box.get("1")).last_error == "expired"
 
-    @pytest.mark.req("C-57")
     async def test_expires_comes_before_lifetime(self, open_box: OpenBox, now: Now) -> None:
         box, expires = open_box(), await now() + seconds(500)
         await box.put(draft("1", expires=expires, lifetime=seconds(5)))
         assert (await box.get("1")).expires == expires
 
-    @pytest.mark.req("C-57")
     async def test_a_reap_buries_what_has_expired(
         self, open_box: OpenBox, kind: BoxKind, elapse: Elapse, now: Now
     ) -> None:
@@ -80,7 +72,6 @@ class ExpiryConformance(Suite):
         await elapse(1)
         assert [(await box.store.reap(box.box, 2)).expired for _ in range(4)] == [2, 2, 1, 0]
 
-    @pytest.mark.req("C-57")
     async def test_a_handler_that_has_begun_may_finish(self, open_box: OpenBox, elapse: Elapse) -> None:
         box = open_box()
         await box.put(draft("1", lifetime=seconds(10)))
@@ -90,7 +81,6 @@ class ExpiryConformance(Suite):
         assert await box.ack(message) == [True]
         assert await box.state("1") is State.DONE
 
-    @pytest.mark.req("C-57")
     async def test_a_lost_lease_and_an_expiry_are_one_reap(self, open_box: OpenBox, elapse: Elapse) -> None:
         box = open_box()
         await box.put(draft("1", lifetime=seconds(10)))
@@ -99,7 +89,6 @@ class ExpiryConformance(Suite):
         assert await box.store.reap(box.box, 100) == Reaped(freed=1, expired=1)
         assert await box.state("1") is State.DEAD
 
-    @pytest.mark.req("C-57")
     async def test_a_retry_past_the_expiry_is_not_made(self, open_box: OpenBox, elapse: Elapse) -> None:
         box = open_box()
         await box.put(draft("1", lifetime=seconds(10)))
@@ -108,7 +97,6 @@ class ExpiryConformance(Suite):
         assert await box.claim() == []
         assert await box.state("1") is State.DEAD
 
-    @pytest.mark.req("C-57")
     async def test_a_replay_lifts_the_expiry(self, open_box: OpenBox, elapse: Elapse) -> None:
         box = open_box()
         await box.put(draft("1", lifetime=seconds(10)))
@@ -118,7 +106,6 @@ class ExpiryConformance(Suite):
         await elapse(10_000)
         assert (await box.take()).expires is None
 
-    @pytest.mark.req("C-57", "IBX-029")
     async def test_a_duplicate_may_set_another_expiry(self, open_box: OpenBox, elapse: Elapse, now: Now) -> None:
         box, moment = open_box(), await now()
         await box.put(draft("1", expires=moment + seconds(10)), draft("2", expires=moment + seconds(10)))
@@ -127,9 +114,8 @@ class ExpiryConformance(Suite):
         assert names(await box.claim()) == ["1"]
         assert await box.state("2") is State.DEAD
 
-    @pytest.mark.req("C-57", "C-44")
     async def test_where_the_dead_are_discarded_so_are_the_expired(self, open_box: OpenBox, elapse: Elapse) -> None:
-        box = open_box(keeping=Keeping(dead_letter="discard"))
+        box = open_box(retention=Retention(dead_letter="discard"))
         await box.put(draft("1", lifetime=seconds(10)))
         await elapse(10)
         assert await box.claim() == []

@@ -1,4 +1,4 @@
-"""Looking: `find` and `counts`."""
+"""The verbs `find` and `counts`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from postroom.spi import Box, Draft, State
-from postroom.testing.conformance.base import SOURCE, BoxKind, Desk, Elapse, OpenBox, Suite, draft, names
+from postroom.testing.conformance.base import SOURCE, BoxKind, BoxUnderTest, Elapse, OpenBox, Suite, draft, names
 
 
-async def one_of_each(box: Desk) -> None:
+async def one_of_each(box: BoxUnderTest) -> None:
     await box.finish(draft("done"))
     await box.bury(draft("dead"))
     await box.put(draft("claimed"))
@@ -126,8 +126,8 @@ class FindConformance(Suite):
         assert sum((await box.counts()).values()) == 0
 
     async def test_messages_survive_another_box_object(self, open_box: OpenBox) -> None:
-        """A box is its kind and name; the object is only how it is spoken of."""
+        """A box is identified by its kind and name, not by the object."""
         box = open_box(name="same")
         await box.put(draft("1"))
-        again = Desk(box.store, Box("inbox", "same"))
+        again = BoxUnderTest(box.store, Box("inbox", "same"))
         assert names(await again.claim()) == ["1"]

@@ -1,17 +1,15 @@
-"""Second lives and last rites: `replay` and `purge`."""
+"""The verbs `replay` and `purge`."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-from postroom.spi import Delivery, Draft, Filter, Keeping, Key, Purge, ReceiptStatus, State
+from postroom.spi import Delivery, Draft, Filter, Key, Purge, ReceiptStatus, Retention, State
 from postroom.testing.conformance.base import (
     LEASE,
     SOURCE,
     BoxKind,
-    Desk,
+    BoxUnderTest,
     Elapse,
     Now,
     OpenBox,
@@ -23,20 +21,19 @@ from postroom.testing.conformance.base import (
 )
 
 
-async def replay(box: Desk, **fields: Any) -> list[str]:
+async def replay(box: BoxUnderTest, **fields: Any) -> list[str]:
     keys = await box.store.replay(box.box, Filter(**fields))
     assert all(isinstance(key, Key) for key in keys)
     return [key.message_id for key in keys]
 
 
-async def purge(box: Desk, state: State, older_than: float, limit: int = 1000) -> int:
+async def purge(box: BoxUnderTest, state: State, older_than: float, limit: int = 1000) -> int:
     return await box.store.purge(box.box, Purge(state, seconds(older_than), limit))
 
 
 class ReplayConformance(Suite):
     """`replay`."""
 
-    @pytest.mark.req("C-44", "C-21")
     async def test_the_dead_wait_again(self, open_box: OpenBox, kind: BoxKind) -> None:
         box = open_box(kind)
         await box.bury(draft("1", payload="whole"))
@@ -58,7 +55,6 @@ class ReplayConformance(Suite):
         await box.release(await box.take())
         assert (await box.take()).deliveries == 2
 
-    @pytest.mark.req("C-26")
     async def test_a_claim_from_a_former_life_proves_nothing(self, open_box: OpenBox) -> None:
         box = open_box()
         [old] = await box.bury(draft("1"))
@@ -133,7 +129,6 @@ class ReplayConformance(Suite):
 class PurgeConformance(Suite):
     """`purge`."""
 
-    @pytest.mark.req("IBX-098", "IBX-100", "C-17")
     async def test_what_was_done_long_ago_is_deleted(self, open_box: OpenBox, kind: BoxKind, elapse: Elapse) -> None:
         box = open_box(kind)
         await box.finish(draft("old"))
@@ -146,7 +141,6 @@ class PurgeConformance(Suite):
         assert await purge(box, State.DONE, 0) == 1
         assert await box.find() == []
 
-    @pytest.mark.req("IBX-099")
     async def test_what_is_not_done_is_never_deleted_with_the_done(
         self, open_box: OpenBox, kind: BoxKind, elapse: Elapse
     ) -> None:
@@ -161,13 +155,11 @@ class PurgeConformance(Suite):
         assert await purge(box, State.DONE, 0) == 1
         assert names(await box.find()) == ["seen", "dead", "claimed", "waiting"]
 
-    @pytest.mark.req("IBX-101")
     async def test_a_purge_is_one_batch(self, open_box: OpenBox, kind: BoxKind) -> None:
         box = open_box(kind)
         await box.finish(*(draft(str(n)) for n in range(5)))
         assert [await purge(box, State.DONE, 0, limit=2) for _ in range(4)] == [2, 2, 1, 0]
 
-    @pytest.mark.req("IBX-101")
     async def test_what_was_done_first_goes_first(self, open_box: OpenBox, elapse: Elapse) -> None:
         box = open_box()
         await box.put(*(draft(str(n)) for n in range(3)))
@@ -177,7 +169,6 @@ class PurgeConformance(Suite):
         assert await purge(box, State.DONE, 0, limit=2) == 2
         assert names(await box.find()) == ["0"]
 
-    @pytest.mark.req("C-44")
     async def test_the_dead_are_counted_from_their_death(self, open_box: OpenBox, elapse: Elapse) -> None:
         box = open_box()
         await box.put(draft("1"))
@@ -189,7 +180,6 @@ class PurgeConformance(Suite):
         assert await purge(box, State.DEAD, 100) == 1
         assert names(await box.find()) == ["done"]
 
-    @pytest.mark.req("C-20")
     async def test_the_merely_seen_are_counted_from_the_last_sighting(self, open_box: OpenBox, elapse: Elapse) -> None:
         box = open_box()
         await box.store.record(box.box, [Draft(SOURCE, "old"), Draft(SOURCE, "again")])
@@ -199,7 +189,6 @@ class PurgeConformance(Suite):
         assert await purge(box, State.SEEN, 100) == 1
         assert names(await box.find()) == ["again"]
 
-    @pytest.mark.req("C-17")
     async def test_a_message_that_still_comes_is_kept(self, open_box: OpenBox, elapse: Elapse) -> None:
         box = open_box()
         await box.finish(draft("1"))
@@ -209,9 +198,8 @@ class PurgeConformance(Suite):
         await elapse(50)
         assert await purge(box, State.DONE, 50) == 1
 
-    @pytest.mark.req("C-17")
     async def test_retention_may_count_from_the_completion(self, open_box: OpenBox, elapse: Elapse) -> None:
-        box = open_box(keeping=Keeping(retention_from="completed_at"))
+        box = open_box(retention=Retention(age_from="completed_at"))
         await box.finish(draft("1"))
         await elapse(100)
         await box.put(draft("1"))
@@ -225,9 +213,8 @@ class PurgeConformance(Suite):
         assert receipt.status is ReceiptStatus.NEW
         assert receipt.id > old.id
 
-    @pytest.mark.req("C-15")
     async def test_a_purge_does_not_shorten_the_dedup_window(self, open_box: OpenBox, elapse: Elapse) -> None:
-        box = open_box(keeping=Keeping(dedup_window=seconds(100)))
+        box = open_box(retention=Retention(dedup_window=seconds(100)))
         await box.finish(draft("1"))
         await elapse(99)
         assert await purge(box, State.DONE, 0) == 0
@@ -235,11 +222,10 @@ class PurgeConformance(Suite):
         await elapse(1)
         assert await purge(box, State.DONE, 0) == 1
 
-    @pytest.mark.req("C-15")
     async def test_purging_an_earlier_life_of_a_key_leaves_the_present_one(
         self, open_box: OpenBox, elapse: Elapse
     ) -> None:
-        box = open_box(keeping=Keeping(dedup_window=seconds(10)))
+        box = open_box(retention=Retention(dedup_window=seconds(10)))
         await box.finish(draft("1", payload="first"))
         await elapse(10)
         await box.put(draft("1", payload="second"))

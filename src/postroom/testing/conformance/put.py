@@ -1,4 +1,4 @@
-"""What goes in: new messages, duplicates, and what a duplicate may change."""
+"""The verb `put`: new messages, duplicates, and what a duplicate changes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from postroom.testing.conformance.base import SOURCE, BoxKind, Elapse, Now, Open
 # Emoji, a combining mark, right-to-left text, quotes, a line end and NUL: whatever a sender may send.
 ODD_TEXT = "naïve Ω 漢字 🧾👩‍👩‍👧 e\u0301 שלום \"quoted\" 'n' \\ %s :name ? \n\t\x00 end"
 ODD_NAME = ODD_TEXT.replace("\x00", "")
-"""Names and ids have no NUL: the faces refuse it, since not every database can store it."""
+"""Without NUL: boxes refuse it in names and ids, because PostgreSQL cannot store it."""
 
 
 class PutConformance(Suite):
-    """`put`, without collapse keys and hashes, which have topics of their own."""
+    """`put`, without collapse keys and conflicts, which have their own classes."""
 
-    @pytest.mark.req("IBX-027", "OBX-010")
     async def test_a_new_message_waits(self, open_box: OpenBox, kind: BoxKind) -> None:
         box = open_box(kind)
         receipt = await box.put_one(draft("1"))
@@ -28,7 +27,6 @@ class PutConformance(Suite):
         assert (message.state, message.attempt, message.deliveries) == (State.WAITING, 0, 0)
         assert (message.claim, message.last_error, message.completed_at, message.ending) == (None, None, None, None)
 
-    @pytest.mark.req("OBX-008")
     async def test_each_message_has_an_id_of_its_own(self, open_box: OpenBox, kind: BoxKind) -> None:
         box = open_box(kind)
         receipts = await box.put(*(draft(str(n)) for n in range(5)))
@@ -44,7 +42,6 @@ class PutConformance(Suite):
         assert (receipt.source, receipt.message_id) == (SOURCE, "1")
         assert receipt.id == (await box.get("1")).id
 
-    @pytest.mark.req("IBX-022")
     async def test_a_message_comes_back_whole(self, open_box: OpenBox, kind: BoxKind, now: Now) -> None:
         box, moment = open_box(kind), await now()
         given = draft(
@@ -68,7 +65,6 @@ class PutConformance(Suite):
         )
         assert {name: getattr(message, name) for name in kept} == {name: getattr(given, name) for name in kept}
 
-    @pytest.mark.req("IBX-019", "IBX-022")
     @pytest.mark.parametrize(
         ("payload", "format_"),
         [
@@ -115,7 +111,6 @@ class PutConformance(Suite):
         )
         assert (await box.put_one(given)).status is ReceiptStatus.DUPLICATE
 
-    @pytest.mark.req("IBX-021")
     async def test_texts_that_differ_in_case_are_different(self, open_box: OpenBox) -> None:
         box = open_box()
         receipts = await box.put(draft("a", topic="Order"), draft("A", topic="order"), draft("a", source="Shop"))
@@ -129,7 +124,6 @@ class PutConformance(Suite):
 
     # -- duplicates ----------------------------------------------------------------------------------------------
 
-    @pytest.mark.req("RHI-003", "IBX-001", "IBX-014", "C-12")
     async def test_a_known_key_is_a_duplicate(self, open_box: OpenBox, kind: BoxKind) -> None:
         box = open_box(kind)
         first = await box.put_one(draft("1"))
@@ -137,20 +131,17 @@ class PutConformance(Suite):
         assert (again.status, again.id, again.state) == (ReceiptStatus.DUPLICATE, first.id, State.WAITING)
         assert names(await box.claim()) == ["1"]
 
-    @pytest.mark.req("IBX-001", "C-12")
     async def test_one_id_under_two_sources_is_two_messages(self, open_box: OpenBox) -> None:
         box = open_box()
         receipts = await box.put(draft("1", source="a"), draft("1", source="b"))
         assert [receipt.status for receipt in receipts] == [ReceiptStatus.NEW] * 2
         assert len(await box.claim()) == 2
 
-    @pytest.mark.req("IBX-001", "C-12")
     async def test_a_key_is_a_pair_and_not_its_concatenation(self, open_box: OpenBox) -> None:
         box = open_box()
         receipts = await box.put(draft("bc", source="a"), draft("c", source="ab"))
         assert all(receipt.is_new for receipt in receipts)
 
-    @pytest.mark.req("IBX-029")
     async def test_a_duplicate_replaces_the_content(self, open_box: OpenBox, now: Now) -> None:
         box, due = open_box(), await now() + seconds(60)
         await box.put(draft("1", payload="old", hash=b"old", headers={"a": "1"}, correlation_id="old"))
@@ -160,7 +151,6 @@ class PutConformance(Suite):
         assert (message.topic, message.payload, message.format) == ("t2", b"new", "bytes")
         assert (message.headers, message.correlation_id, message.due) == ({}, "new", due)
 
-    @pytest.mark.req("IBX-029", "C-21")
     async def test_a_duplicate_keeps_the_progress(self, open_box: OpenBox, elapse: Elapse) -> None:
         box = open_box()
         first = await box.put_one(draft("1"))
@@ -170,7 +160,6 @@ class PutConformance(Suite):
         message = await box.get("1")
         assert (message.id, message.attempt, message.deliveries, message.last_error) == (first.id, 1, 1, "boom")
 
-    @pytest.mark.req("IBX-025", "IBX-026", "OBX-009", "C-47")
     async def test_first_seen_stays_and_last_seen_moves(
         self, open_box: OpenBox, kind: BoxKind, elapse: Elapse, now: Now
     ) -> None:
@@ -186,7 +175,6 @@ class PutConformance(Suite):
         assert again.first_seen == first.first_seen
         assert later <= again.last_seen <= await now()
 
-    @pytest.mark.req("C-47")
     async def test_received_at_is_the_callers_and_orders_nothing(self, open_box: OpenBox, now: Now) -> None:
         box, moment = open_box(), await now()
         await box.put(draft("first", received_at=moment), draft("second", received_at=moment - seconds(3600)))
@@ -194,7 +182,6 @@ class PutConformance(Suite):
         assert names(claimed) == ["first", "second"]
         assert [message.received_at for message in claimed] == [moment, moment - seconds(3600)]
 
-    @pytest.mark.req("IBX-028", "C-16")
     async def test_a_done_message_is_left_as_it_is(self, open_box: OpenBox, kind: BoxKind) -> None:
         box = open_box(kind)
         await box.finish(draft("1", payload="handled"))
@@ -205,7 +192,6 @@ class PutConformance(Suite):
         assert after._replace(last_seen=before.last_seen) == before
         assert await box.claim() == []
 
-    @pytest.mark.req("IBX-026", "C-17")
     async def test_a_duplicate_of_a_done_message_is_noted(self, open_box: OpenBox, elapse: Elapse) -> None:
         box = open_box()
         await box.finish(draft("1"))
@@ -214,7 +200,6 @@ class PutConformance(Suite):
         await box.put(draft("1"))
         assert (await box.get("1")).last_seen == before.last_seen + seconds(60)
 
-    @pytest.mark.req("IBX-029", "IBX-038", "C-21")
     async def test_a_dead_message_is_updated_but_stays_dead(self, open_box: OpenBox) -> None:
         box = open_box()
         await box.bury(draft("1", payload="old"))
@@ -224,7 +209,6 @@ class PutConformance(Suite):
         assert (message.state, message.payload, message.last_error) == (State.DEAD, "corrected", "given up")
         assert await box.claim() == []
 
-    @pytest.mark.req("C-21")
     async def test_revive_dead_makes_it_wait_again(self, open_box: OpenBox) -> None:
         box = open_box(delivery=None)
         await box.put(draft("1", payload="old"))
@@ -236,7 +220,6 @@ class PutConformance(Suite):
         assert (message.payload, message.attempt, message.deliveries) == ("corrected", 0, 1)
         assert message.completed_at is None
 
-    @pytest.mark.req("C-21")
     async def test_revive_dead_means_nothing_to_the_living_and_the_done(self, open_box: OpenBox) -> None:
         box = open_box()
         await box.finish(draft("done"))
@@ -245,7 +228,6 @@ class PutConformance(Suite):
         assert [receipt.status for receipt in receipts] == [ReceiptStatus.DONE, ReceiptStatus.DUPLICATE]
         assert names(await box.claim()) == ["waiting"]
 
-    @pytest.mark.req("IBX-014")
     async def test_a_key_twice_in_one_call_is_decided_in_order(self, open_box: OpenBox) -> None:
         box = open_box()
         receipts = await box.put(draft("1", payload="a"), draft("2"), draft("1", payload="b"), draft("1", payload="c"))
@@ -264,7 +246,6 @@ class PutConformance(Suite):
         assert [receipt.message_id for receipt in receipts] == ["new", "dead", "done", "waiting", "newer"]
         assert [receipt.status.value for receipt in receipts] == ["new", "dead", "done", "duplicate", "new"]
 
-    @pytest.mark.req("RHI-128", "RHI-060")
     async def test_a_thousand_at_once(self, open_box: OpenBox) -> None:
         box = open_box()
         await box.put(draft("500"))
@@ -272,7 +253,6 @@ class PutConformance(Suite):
         assert sum(receipt.is_new for receipt in receipts) == 999
         assert len(await box.claim(2000)) == 1000
 
-    @pytest.mark.req("C-22")
     async def test_a_revision_is_a_change_of_content(self, open_box: OpenBox) -> None:
         box = open_box()
         await box.put(draft("1"))
@@ -281,7 +261,6 @@ class PutConformance(Suite):
         await box.put(draft("1", payload="other"))
         assert (await box.get("1")).revision == 1
 
-    @pytest.mark.req("C-22", "IBX-029")
     async def test_a_duplicate_does_not_disturb_a_worker(self, open_box: OpenBox) -> None:
         box = open_box()
         await box.put(draft("1", payload="old"))
@@ -293,14 +272,12 @@ class PutConformance(Suite):
         assert await box.ack(claimed) == [True]
         assert await box.state("1") is State.DONE
 
-    @pytest.mark.req("C-22")
     async def test_the_same_content_under_a_lease_is_no_replacement(self, open_box: OpenBox) -> None:
         box = open_box()
         await box.put(draft("1"))
         await box.take()
         assert not (await box.put_one(draft("1"))).replaced_under_lease
 
-    @pytest.mark.req("IBX-029", "IBX-023", "IBX-024")
     async def test_a_duplicate_may_move_the_due_time(self, open_box: OpenBox, elapse: Elapse, now: Now) -> None:
         box, moment = open_box(), await now()
         await box.put(draft("sooner", due=moment + seconds(100)), draft("later"))
@@ -309,7 +286,6 @@ class PutConformance(Suite):
         await elapse(50)
         assert "later" in names(await box.claim())
 
-    @pytest.mark.req("C-22")
     async def test_a_duplicate_cannot_shorten_a_backoff(self, open_box: OpenBox, elapse: Elapse, now: Now) -> None:
         box = open_box()
         await box.put(draft("1"))
@@ -337,7 +313,6 @@ class PutConformance(Suite):
         message = await box.get("1")
         assert (message.group, message.received_at) == ("g", moment)
 
-    @pytest.mark.req("IBX-014", "CEB-055")
     async def test_of_many_that_put_one_key_at_once_one_is_new(self, open_box: OpenBox, kind: BoxKind) -> None:
         box = open_box(kind)
         receipts = await asyncio.gather(*(box.put_one(draft("1", payload=str(n))) for n in range(20)))

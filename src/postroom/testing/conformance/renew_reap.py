@@ -1,15 +1,13 @@
-"""Leases: kept by a renewal, freed by a reap."""
+"""The verbs `renew` and `reap`."""
 
 from __future__ import annotations
-
-import pytest
 
 from postroom.spi import Claim, Reaped, State
 from postroom.testing.conformance.base import (
     BOB,
     LEASE,
     BoxKind,
-    Desk,
+    BoxUnderTest,
     Elapse,
     Now,
     OpenBox,
@@ -21,14 +19,13 @@ from postroom.testing.conformance.base import (
 )
 
 
-async def renew(box: Desk, *claims: Claim, lease: float = LEASE) -> list[bool]:
+async def renew(box: BoxUnderTest, *claims: Claim, lease: float = LEASE) -> list[bool]:
     return list(await box.store.renew(box.box, claims, seconds(lease)))
 
 
 class RenewConformance(Suite):
     """`renew`."""
 
-    @pytest.mark.req("RHI-069", "C-28")
     async def test_a_renewal_moves_the_end(self, open_box: OpenBox, kind: BoxKind, elapse: Elapse, now: Now) -> None:
         box = open_box(kind)
         await box.put(draft("1"))
@@ -44,7 +41,6 @@ class RenewConformance(Suite):
         await elapse(1)
         assert names(await box.claim(owner=BOB)) == ["1"]
 
-    @pytest.mark.req("C-28")
     async def test_a_renewal_may_shorten(self, open_box: OpenBox, elapse: Elapse) -> None:
         box = open_box()
         await box.put(draft("1"))
@@ -52,7 +48,6 @@ class RenewConformance(Suite):
         await elapse(5)
         assert names(await box.claim()) == ["1"]
 
-    @pytest.mark.req("C-28")
     async def test_the_first_claim_still_proves_the_lease(self, open_box: OpenBox, elapse: Elapse) -> None:
         box = open_box()
         await box.put(draft("1"))
@@ -62,7 +57,6 @@ class RenewConformance(Suite):
             assert await renew(box, claim_of(message)) == [True]
         assert await box.ack(message) == [True]
 
-    @pytest.mark.req("C-26", "C-28")
     async def test_a_lost_lease_is_not_renewed(self, open_box: OpenBox, elapse: Elapse) -> None:
         box = open_box()
         await box.put(draft("1"))
@@ -72,8 +66,7 @@ class RenewConformance(Suite):
         assert await renew(box, old) == [False]
         assert (await box.get("1")).claim == new
 
-    @pytest.mark.req("C-29")
-    async def test_a_lease_that_nobody_took_can_be_renewed_late(self, open_box: OpenBox, elapse: Elapse) -> None:
+    async def test_a_lease_that_no_worker_took_can_be_renewed_late(self, open_box: OpenBox, elapse: Elapse) -> None:
         box = open_box()
         await box.put(draft("1"))
         claim = claim_of(await box.take())
@@ -81,8 +74,7 @@ class RenewConformance(Suite):
         assert await renew(box, claim) == [True]
         assert await box.claim(owner=BOB) == []
 
-    @pytest.mark.req("C-28", "C-26")
-    async def test_renewals_answer_in_order(self, open_box: OpenBox) -> None:
+    async def test_renewals_return_results_in_order(self, open_box: OpenBox) -> None:
         box, other = open_box(name="one"), open_box(name="two")
         await box.put(*(draft(name) for name in ["done", "given-back", "held", "foreign"]))
         done, given_back, held, foreign = await box.claim()
@@ -99,7 +91,6 @@ class RenewConformance(Suite):
 class ReapConformance(Suite):
     """`reap`, without expiry."""
 
-    @pytest.mark.req("IBX-068", "IBX-069", "IBX-070", "OBX-043", "OBX-044", "OBX-045", "C-29")
     async def test_leases_that_have_passed_are_freed(self, open_box: OpenBox, kind: BoxKind, elapse: Elapse) -> None:
         box = open_box(kind)
         await box.put(draft("1"), draft("2"))
@@ -110,7 +101,6 @@ class ReapConformance(Suite):
             assert (message.state, message.claim, message.attempt, message.deliveries) == (State.WAITING, None, 0, 1)
         assert names(await box.claim(owner=BOB)) == ["1", "2"]
 
-    @pytest.mark.req("IBX-068", "OBX-043", "IBX-106")
     async def test_live_leases_are_left_alone(self, open_box: OpenBox, kind: BoxKind, elapse: Elapse) -> None:
         box = open_box(kind)
         await box.put(draft("1"))
@@ -119,7 +109,6 @@ class ReapConformance(Suite):
         assert await box.store.reap(box.box, 100) == Reaped(freed=0, expired=0)
         assert await box.get("1") == before
 
-    @pytest.mark.req("IBX-071", "OBX-046")
     async def test_the_finished_and_the_waiting_are_left_alone(
         self, open_box: OpenBox, kind: BoxKind, elapse: Elapse, now: Now
     ) -> None:

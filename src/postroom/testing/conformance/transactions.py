@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from postroom.spi import Ask, Draft, Filter, Key, ReceiptStatus, Settlement, State, Store
+from postroom.spi import ClaimRequest, Draft, Filter, Key, ReceiptStatus, Settlement, State, Store, Tx
 from postroom.testing.conformance.base import (
     ALICE,
     LEASE,
@@ -22,11 +20,11 @@ from postroom.testing.conformance.base import (
 
 
 class Changed(Exception):
-    """The application changed its mind."""
+    """Raised in a transaction to roll it back."""
 
 
 class TransactionConformance(Suite):
-    """These use the store as a `Transactor`, or the fixture `transaction`."""
+    """Stores with `features.transactional`: a `Transactor`, or a store with the fixture `transaction`."""
 
     @pytest.fixture
     def begin(self, store: Store, transaction: Transaction | None) -> Transaction:
@@ -35,7 +33,6 @@ class TransactionConformance(Suite):
             pytest.skip("write the fixture `transaction` to prove that this store joins a caller's transaction")
         return transaction
 
-    @pytest.mark.req("OBX-003", "C-55")
     async def test_what_is_put_commits_with_the_caller(self, open_box: OpenBox, begin: Transaction) -> None:
         box = open_box("outbox")
         await box.find()  # the schema is there
@@ -45,7 +42,6 @@ class TransactionConformance(Suite):
             assert await box.find() == [], "it can be seen before the caller has committed"
         assert len(await box.find()) == 1
 
-    @pytest.mark.req("OBX-002")
     async def test_without_a_transaction_a_put_commits_itself(self, open_box: OpenBox, begin: Transaction) -> None:
         box = open_box("outbox")
         await box.put(draft("1"))
@@ -53,7 +49,6 @@ class TransactionConformance(Suite):
             [receipt] = await box.store.put(box.box, [draft("1")], tx=tx)
         assert receipt.status is ReceiptStatus.DUPLICATE
 
-    @pytest.mark.req("OBX-003", "C-55")
     async def test_every_verb_rolls_back_with_the_caller(self, open_box: OpenBox, begin: Transaction) -> None:
         box = open_box()
         await box.bury(draft("dead"))
@@ -62,14 +57,14 @@ class TransactionConformance(Suite):
         await box.put(draft("waiting"), draft("unwanted"))
         before = await box.find()
 
-        async def change(tx: Any) -> None:
+        async def change(tx: Tx) -> None:
             await box.store.put(box.box, [draft("new"), draft("waiting", payload="changed")], tx=tx)
             await box.store.settle(box.box, [Settlement.done(claim_of(claimed))], tx=tx)
             await box.store.replay(box.box, Filter(), tx=tx)
             await box.store.record(box.box, [Draft(SOURCE, "seen")], tx=tx)
             assert await box.store.cancel(box.box, Filter(keys=(Key(SOURCE, "unwanted"),)), tx=tx)
             await box.store.mark(box.box, [Key(SOURCE, "dead")], "processed", tx=tx)
-            assert await box.store.claim(box.box, Ask(ALICE, seconds(LEASE), 10), tx=tx)
+            assert await box.store.claim(box.box, ClaimRequest(ALICE, seconds(LEASE), 10), tx=tx)
             raise Changed
 
         with pytest.raises(Changed):
@@ -77,7 +72,6 @@ class TransactionConformance(Suite):
                 await change(tx)
         assert await box.find() == before
 
-    @pytest.mark.req("C-55")
     async def test_a_cancellation_commits_with_the_caller(self, open_box: OpenBox, begin: Transaction) -> None:
         box = open_box()
         await box.put(draft("1"))
@@ -88,7 +82,6 @@ class TransactionConformance(Suite):
             assert await box.state("1") is State.WAITING
         assert [await box.state(name) for name in "12"] == [State.DONE, State.DONE]
 
-    @pytest.mark.req("OBX-003", "C-55")
     async def test_a_settlement_commits_with_the_caller(self, open_box: OpenBox, begin: Transaction) -> None:
         box = open_box()
         await box.put(draft("1"))

@@ -1,6 +1,7 @@
-"""The scripts, as text: one per verb, and what they share in `lib`.
+"""The Lua scripts: one per verb, and the parts that they share in `lib`.
 
-The first line of a verb's script says which parts of the library it needs; the loader puts them in front.
+The first line of a script names the parts that it needs. The loader puts them in front of it, and constants from
+`layout.py` in front of them.
 """
 
 from __future__ import annotations
@@ -10,17 +11,15 @@ from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
+from postroom._stores.redis.layout import CONTENT, KEYS, PROGRESS, READ_BY_SCRIPTS
+
 _NEEDS = "-- needs:"
-VERBS = (
-    *("put", "claim", "settle", "turn", "renew", "reap", "replay", "purge", "find", "counts"),
-    *("record", "mark", "cancel", "attempts"),
-)
 NEEDS_IDS, AMBIGUOUS = b"ids", b"ambiguous"
-"""Answers of scripts that have changed nothing."""
+"""Replies of scripts that have written nothing: see lib/arrivals.lua and lib/settlements.lua."""
 
 
 class Script(NamedTuple):
-    """A script, and the name under which the server knows it once it is loaded."""
+    """A script and its SHA1 digest, by which the server runs it once it is loaded."""
 
     verb: str
     text: str
@@ -29,12 +28,23 @@ class Script(NamedTuple):
 
 @cache
 def script(verb: str) -> Script:
+    """Returns the script of a verb with all parts that it needs."""
     folder = files(__name__)
     text = folder.joinpath(f"{verb}.lua").read_text("utf-8")
     first = text.partition("\n")[0]
     if not first.startswith(_NEEDS):
-        raise ValueError(f"the script of {verb} does not say what it needs")
+        raise ValueError(f"the first line of {verb}.lua does not begin with {_NEEDS}")
     parts = ["base", *first.removeprefix(_NEEDS).split()]
     library = [folder.joinpath("lib", f"{part}.lua").read_text("utf-8") for part in parts]
-    whole = "\n".join([*library, text])
-    return Script(verb, whole, hashlib.sha1(whole.encode()).hexdigest())  # noqa: S324 - the server's own choice
+    whole = "\n".join([constants(), *library, text])
+    return Script(verb, whole, hashlib.sha1(whole.encode()).hexdigest())  # noqa: S324 - EVALSHA requires SHA1
+
+
+def constants() -> str:
+    """Returns the constants of `layout.py` in Lua."""
+    lines = [f"local {name.upper()} = KEYS[{position}]" for position, name in enumerate(KEYS, 1)]
+    lines += [f"local {name.upper()} = {position}" for position, name in enumerate(PROGRESS, 1)]
+    names = ", ".join(f"'{name}'" for name in READ_BY_SCRIPTS)
+    lines += [f"local CONTENT, CONTENT_FIELDS = {{{names}}}, {len(CONTENT)}"]
+    lines += [f"local TOPIC = {CONTENT.index('topic') + 1}"]
+    return "\n".join(lines)

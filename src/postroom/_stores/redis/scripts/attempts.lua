@@ -1,9 +1,10 @@
--- needs: entries names lines endings settling
--- How often targets have been tried. While a claim holds, only its holder's settlement changes that.
+-- needs: entries known_keys fifo transitions settlements
+-- Returns the attempt counter of each target. While a claim holds, only its owner's settlement changes it.
+-- Arguments: a list of {id} or {message_id, source}.
 local attempts = {}
-for index, target in ipairs(given) do
-  local id = target.id or by_name(target.message_id, target.source)
-  if id == 'ambiguous' then return 'ambiguous' end
-  attempts[index] = id and view(call('HGET', STATES, id))[ATTEMPT] or 0
+for index, target in ipairs(args) do
+  local id = target.id or id_by_name(target.message_id, target.source)
+  if id == AMBIGUOUS then return AMBIGUOUS end
+  attempts[index] = id and read_progress(call('HGET', STATES, id))[ATTEMPT] or 0
 end
 return attempts

@@ -1,3 +1,4 @@
--- needs: entries lines endings claiming
-even_if_full()
-return {claim(given)}
+-- needs: entries fifo transitions claims
+-- Claims messages. Arguments and reply: see `claim` in lib/claims.lua.
+write_even_if_full()
+return {claim(args)}

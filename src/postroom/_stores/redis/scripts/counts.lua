@@ -1,5 +1,5 @@
 -- needs:
--- Seen, claimed, done, dead, and all of them with the waiting.
+-- Returns the numbers of seen, claimed, done, dead and all messages. The rest is waiting.
 return {
   call('ZCARD', SEEN), call('ZCARD', CAPTURED), call('ZCARD', DONE), call('ZCARD', DLQ), call('HLEN', MESSAGES),
 }

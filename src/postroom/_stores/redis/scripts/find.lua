@@ -1,13 +1,11 @@
--- needs: entries names lines endings finding
--- Messages that fit, in id order, as a MessagePack array of [id, content, progress, lease end]; and where to go on.
-local ids, next_after, bodies, records = find(given)
-local times = fetch('ZMSCORE', CAPTURED, ids)
-local parts = {struct.pack('>BI4', 0xdd, #ids)}
-local waiting = pack(UNTOUCHED)
-for index, id in ipairs(ids) do
-  parts[#parts + 1] = '\148\176' .. id .. '\158'
-  parts[#parts + 1] = bodies[index]
-  parts[#parts + 1] = records[index] or waiting
-  parts[#parts + 1] = pack(tonumber(times[index] or 0))
+-- needs: entries known_keys fifo transitions finding
+-- Finds messages, in id order. Arguments: a filter, see lib/finding.lua. Returns their ids in one string; their contents as a
+-- list of strings (see `join_rows`), with two more fields each: the progress, and the end of the lease or 0; and the `after` of
+-- the next call.
+local ids, next_after, bodies, records = find(args)
+local lease_ends = fetch('ZMSCORE', CAPTURED, ids)
+local rows, untouched_record = {}, pack(UNTOUCHED)
+for index, body in ipairs(bodies) do
+  rows[index] = body .. (records[index] or untouched_record) .. pack(tonumber(lease_ends[index] or 0))
 end
-return {concat(parts), next_after}
+return {concat(ids), join_rows(rows, CONTENT_FIELDS + 2), next_after}

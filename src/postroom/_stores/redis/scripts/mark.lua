@@ -1,8 +1,9 @@
--- needs: entries names lines endings entering
--- Moves messages without a claim; a lease on them ends.
-local mark, reason = given.mark, given.error
-if mark == 'processed' and not has_ids(#given.message_ids) then return 'ids' end
-even_if_full()
+-- needs: entries known_keys fifo transitions arrivals
+-- Moves messages without a claim; a lease on them ends. Arguments: `mark` and `error`, and those of lib/arrivals.lua. Returns
+-- one digit per key: 1 if the message has changed.
+local mark, reason = args.mark, args.error
+if mark == 'processed' and not has_ids(#args.message_ids) then return NEEDS_IDS end
+write_even_if_full()
 
 local function apply(entry)
   local progress = entry.progress
@@ -10,7 +11,7 @@ local function apply(entry)
   if state == 'd' then return false end
   if mark == 'processing' then
     if state ~= 's' then return false end
-    enter(entry, progress[EXPIRES] ~= 0 and progress[EXPIRES] or nil, nil)
+    enter_queue(entry, progress[EXPIRES] ~= 0 and progress[EXPIRES] or nil, nil)
   elseif mark == 'skipped' then
     if state ~= 'x' or not line_of(entry.id) then return false end
     leave_line(entry)
@@ -26,12 +27,12 @@ local function apply(entry)
   return true
 end
 
-local kept, bodies = {}, bodies_given()
-for index, message_id in ipairs(given.message_ids) do
-  local entry = known(given.sources[index], message_id)
-  if not entry and mark == 'processed' then entry = insert(bodies[index]) end
-  kept[index] = entry and apply(entry) and '1' or '0'
+local changed, bodies = {}, split_bodies()
+for index, message_id in ipairs(args.message_ids) do
+  local entry = find_known(args.sources[index], message_id)
+  if not entry and mark == 'processed' then entry = insert_seen(bodies[index]) end
+  changed[index] = entry and apply(entry) and '1' or '0'
 end
 save_sequence()
-tell()
-return concat(kept)
+publish_wakeup()
+return concat(changed)

@@ -1,14 +1,14 @@
--- needs: entries names lines endings purging
--- Deletes old messages of one state, as many as one call should; answers how many, and where to go on.
-even_if_full()
-if given.state == 'd' then
-  local gone, stay, looked = purge_done(now - given.age, given.limit, given.skip)
-  return {gone, given.skip + stay, looked}
+-- needs: entries known_keys fifo transitions cleaning
+-- Deletes old messages of one state. Arguments: `state`, `age` in microseconds, `limit`, `skip`: messages that earlier calls
+-- have read and left. Returns the number of deleted messages, the `skip` of the next call, and the number of messages read.
+write_even_if_full()
+if args.state == 'd' then
+  local deleted, stay, read = purge_done(now - args.age, args.limit, args.skip)
+  return {deleted, args.skip + stay, read}
 end
--- The dead and the merely seen: in id order.
-local set = given.state == 'x' and DLQ or SEEN
-local ids = call('ZRANGE', set, given.skip, given.skip + given.limit - 1)
-local old, contents = old_ones(ids, now - given.age, given.state == 's')
+local set = args.state == 'x' and DLQ or SEEN -- both in id order
+local ids = call('ZRANGE', set, args.skip, args.skip + args.limit - 1)
+local old, contents = deletable(ids, now - args.age, args.state == 's')
 delete(old, contents, set)
-tell()
-return {#old, given.skip + #ids - #old, #ids}
+publish_wakeup()
+return {#old, args.skip + #ids - #old, #ids}

@@ -1,23 +1,33 @@
--- needs: entries names lines endings entering purging
--- Decides dedup, collapse and insert for each draft, in order. What is plainly new, as most is, is collected and written
--- with one command for all; anything else is looked at alone, after what was collected is written.
-local message_ids, sources, groups, extras = given.message_ids, given.sources, given.groups, given.extras
-local NOTHING = {}
+-- needs: entries known_keys fifo transitions arrivals cleaning
+-- Puts drafts: decides deduplication, collapse and insert for each, in order.
+--
+-- Arguments: those of lib/arrivals.lua; `groups` (of a FIFO box: one per draft, or false); `extras` by position: {collapses,
+-- due, expires, lifetime, on_conflict, revive_dead}; `rejects`: true, or by position: a known message keeps its content.
+--
+-- Returns one receipt per draft, as MessagePack: the id if the message is new and superseded nothing, otherwise {status, id,
+-- state, superseded ids, replaced under lease, updated}.
+--
+-- New messages are collected and written with one command per key. A draft whose message id is known, or that collapses, is
+-- handled alone, after the collected messages are written.
+local message_ids, sources, groups, extras = args.message_ids, args.sources, args.groups, args.extras
+local NO_EXTRA = {}
 
-if not has_ids(#message_ids) then return 'ids' end
+if not has_ids(#message_ids) then return NEEDS_IDS end
 
-local bodies = bodies_given()
+local bodies = split_bodies()
 
--- In pairs, as commands take them. To ask a table for its length takes its time: it is known here.
+-- -- new messages ----------------------------------------------------------------------------------------------------
+
+-- Collected arguments of commands, in pairs. Their lengths are counted here: `#` costs a search in the table.
 local messages, dedup, pending, states, expiring, line, lines
 local filled, waiting, in_line
-local function collect()
+local function start_collecting()
   messages, dedup, pending, states, expiring, line, lines = {}, {}, {}, {}, {}, {}, {}
   filled, waiting, in_line = 0, 0, 0
 end
-collect()
+start_collecting()
 
-local function flush()
+local function write_collected()
   if filled == 0 then return end
   write('HSET', MESSAGES, messages)
   write('HSET', DEDUP, dedup)
@@ -28,60 +38,64 @@ local function flush()
     write('HSET', LINE, line)
     write('ZADD', LINES, lines)
   end
-  collect()
+  start_collecting()
 end
 
-local now_stamp = stamp(now)
-local occupied = {} -- groups in which somebody is in line
+local packed_now = pack_time(now)
+local has_first = {} -- by group: true if a member is in line, so that a new one stands behind it
 
-local function look_at_lines()
+local function read_lines()
   local asked = {}
   for _, group in ipairs(groups) do
-    if group and occupied[group] == nil then
-      occupied[group] = false
+    if group and has_first[group] == nil then
+      has_first[group] = false
       asked[#asked + 1] = group
     end
   end
-  for group in pairs(first_in_lines(asked)) do occupied[group] = true end
+  for group in pairs(first_in_lines(asked)) do has_first[group] = true end
 end
 
-local function is_occupied(group)
-  if occupied[group] == nil then occupied[group] = first_in_line(group) ~= nil end
-  return occupied[group]
+local function stands_behind(group)
+  if has_first[group] == nil then has_first[group] = first_in_line(group) ~= nil end
+  return has_first[group]
 end
 
-local function add(message_id, source, body, group, extra)
+-- Collects a new message, and returns its receipt.
+local function collect(message_id, source, body, group, extra)
   local id = next_id()
   local due = extra.due
-  messages[filled + 1], messages[filled + 2] = id, now_stamp .. body
+  messages[filled + 1], messages[filled + 2] = id, packed_now .. body
   dedup[filled + 1], dedup[filled + 2] = message_id, id .. source
   filled = filled + 2
   local expires = extra.expires or (extra.lifetime and now + extra.lifetime)
-  local is_early = group and due and due > now
-  if expires or is_early then
+  local is_ahead = due and due > now
+  local is_delayed = group and is_ahead
+  if expires or is_delayed then
     local progress = untouched()
-    progress[EXPIRES], progress[FENCE] = expires or 0, is_early and EARLY or 0
+    progress[EXPIRES], progress[DELAYED] = expires or 0, is_delayed and true or false
     states[#states + 1], states[#states + 2] = id, pack(progress)
     if expires then expiring[#expiring + 1], expiring[#expiring + 2] = expires, id end
   end
-  if due and due > now then
+  if is_ahead then
     pending[waiting + 1], pending[waiting + 2] = due, id
     waiting = waiting + 2
-  elseif not (group and is_occupied(group)) then
+  elseif not (group and stands_behind(group)) then
     pending[waiting + 1], pending[waiting + 2] = now_text, id
     waiting = waiting + 2
-    claimable = true
-    if group then occupied[group] = true end
+    has_claimable = true
+    if group then has_first[group] = true end
   end
   if group then
     line[in_line + 1], line[in_line + 2] = id, group
-    lines[in_line + 1], lines[in_line + 2] = '0', prefixed(group) .. id
+    lines[in_line + 1], lines[in_line + 2] = '0', length_prefixed(group) .. id
     in_line = in_line + 2
   end
   return sequence
 end
 
--- Waiting ones of the same collapse key are done; a claimed one is never touched.
+-- -- known keys and collapse -----------------------------------------------------------------------------------------
+
+-- Makes the waiting messages of a collapse key done, and returns their ids. A claimed message is never superseded.
 local function supersede(key)
   local older, kept = {}, {}
   for id in each_id(call('HGET', COLLAPSE, key) or '') do
@@ -99,32 +113,35 @@ local function supersede(key)
   return ids
 end
 
+-- Applies the due time of new content to a waiting message, and saves it. A message that was tried keeps its backoff: a due
+-- time may lengthen it, never shorten it.
 local function reschedule(entry, due)
   local id, progress, group = entry.id, entry.progress, line_of(entry.id)
   local time, is_ahead = tonumber(call('ZSCORE', PENDING, id) or nil), due and due > now
   if progress[FENCE] > 0 then
-    -- It has been tried: a new due time may add to its backoff, never shorten it.
     if is_ahead then offer(id, math.max(time or 0, due)) end
   elseif is_ahead then
-    progress[FENCE] = group and EARLY or 0
+    progress[DELAYED] = group ~= nil
     offer(id, due)
   elseif time and time > now then
-    progress[FENCE] = 0
+    progress[DELAYED] = false
     offer(id, now)
   end
   save(entry)
   if group then promote(group) end
 end
 
--- New content, old place: group and collapse key stay, and so does whatever a worker has begun.
+-- Replaces the content of a known message. Its group, collapse key and progress stay. Returns true if the content was
+-- replaced under a lease.
 local function replace(entry, new, extra)
   local old, progress = entry.content, entry.progress
-  local changed = old.topic ~= new.topic or old.form ~= new.form or old.hash ~= new.hash
+  local changed = old.topic ~= new.topic or old.format ~= new.format or old.hash ~= new.hash
     or payload_of(old) ~= payload_of(new)
   local rest = rest_of(new)
   local due = new.due
-  new.first_seen, new.group, new.collapse, new.received = old.first_seen, old.group, old.collapse, old.received
-  entry.content = rebuild(entry.id, new, rest)
+  new.first_seen, new.group, new.collapse_key, new.received_at =
+    old.first_seen, old.group, old.collapse_key, old.received_at
+  entry.content = write_content(entry.id, new, rest)
   if extra.expires then
     progress[EXPIRES] = extra.expires
     if progress[STATE] == 'w' then call('ZADD', EXPIRING, extra.expires, entry.id) end
@@ -136,14 +153,13 @@ local function replace(entry, new, extra)
   return under_lease
 end
 
--- Whether the draft of this index leaves the content of a known message as it is: `true` stands for all drafts.
-local rejects = given.rejects
+local rejects = args.rejects
 local function is_rejecting(index)
   return rejects == true or (rejects and rejects[index]) or false
 end
 
--- A key that is known, and not only seen.
-local function meet(entry, new, extra, conflict, rejecting)
+-- Returns the receipt of a draft whose key is known in another state than seen.
+local function meet_known(entry, new, extra, conflict, rejecting)
   local progress, under_lease = entry.progress, false
   local status = ({d = 'done', x = 'dead'})[progress[STATE]] or 'duplicate'
   local updates = progress[STATE] ~= 'd' and not rejecting and not (conflict and extra.on_conflict == 'keep')
@@ -157,40 +173,43 @@ local function meet(entry, new, extra, conflict, rejecting)
   return {status, tonumber(entry.id), progress[STATE], {}, under_lease, updates}
 end
 
+-- Puts one draft alone, and returns its receipt.
 local function put(message_id, source, body, extra, rejecting)
-  local entry = known(source, message_id) or insert(body, extra.expires)
-  local new = content_of(now_stamp .. body)
+  local entry = find_known(source, message_id) or insert_seen(body, extra.expires)
+  local new = content_of(packed_now .. body)
   local conflict = contradicts(new, entry.content)
   if conflict and extra.on_conflict == 'reject' then
     return {'rejected', tonumber(entry.id), entry.progress[STATE], {}, false, false}
   end
   entry.progress[LAST_SEEN] = now
   save(entry)
-  if entry.progress[STATE] ~= 's' then return meet(entry, new, extra, conflict, rejecting) end
+  if entry.progress[STATE] ~= 's' then return meet_known(entry, new, extra, conflict, rejecting) end
   new.first_seen = entry.content.first_seen
-  entry.content = rebuild(entry.id, new, rest_of(new))
-  local superseded = new.collapse and supersede(new.collapse) or {}
-  enter(entry, extra.expires, extra.lifetime)
+  entry.content = write_content(entry.id, new, rest_of(new))
+  local superseded = new.collapse_key and supersede(new.collapse_key) or {}
+  enter_queue(entry, extra.expires, extra.lifetime)
   return {conflict and 'conflict' or 'new', tonumber(entry.id), 'w', superseded, false, conflict}
 end
 
-if groups then look_at_lines() end
+-- -- all drafts ------------------------------------------------------------------------------------------------------
+
+if groups then read_lines() end
 local receipts, added = {}, {}
-local held = fetch('HMGET', DEDUP, message_ids)
+local holders = fetch('HMGET', DEDUP, message_ids)
 for index, message_id in ipairs(message_ids) do
-  local extra = extras[index] or NOTHING
-  if held[index] or added[message_id] or extra.collapses then
-    flush()
-    occupied = {}
+  local extra = extras[index] or NO_EXTRA
+  if holders[index] or added[message_id] or extra.collapses then
+    write_collected()
+    has_first = {}
     receipts[index] = put(message_id, sources[index], bodies[index], extra, is_rejecting(index))
   else
-    receipts[index] = add(message_id, sources[index], bodies[index], groups and groups[index] or nil, extra)
+    receipts[index] = collect(message_id, sources[index], bodies[index], groups and groups[index] or nil, extra)
   end
   added[message_id] = true
 end
-flush()
+write_collected()
 save_sequence()
--- A box without a janitor must not grow for ever. What still deduplicates is not even looked at.
+-- A box without a janitor must not grow without bound.
 sweep(now - math.max(policy.retention, policy.window or 0), #message_ids + 8)
-tell()
+publish_wakeup()
 return pack(receipts)

@@ -1,27 +1,28 @@
--- needs: entries names lines endings entering
--- Notes that keys were seen, and tells what was known of them.
-if not has_ids(#given.message_ids) then return 'ids' end
-local sightings, bodies = {}, bodies_given()
-for index, message_id in ipairs(given.message_ids) do
-  local body, extra = bodies[index], given.extras[index]
-  local entry = known(given.sources[index], message_id)
+-- needs: entries known_keys fifo transitions arrivals
+-- Records that keys were seen. Arguments: `extras` with `expires` by position, and those of lib/arrivals.lua. Returns {state,
+-- is new, conflict} per key, as MessagePack.
+if not has_ids(#args.message_ids) then return NEEDS_IDS end
+local key_statuses, bodies = {}, split_bodies()
+for index, message_id in ipairs(args.message_ids) do
+  local body, extra = bodies[index], args.extras[index]
+  local entry = find_known(args.sources[index], message_id)
   if not entry then
-    insert(body, extra and extra.expires)
-    sightings[index] = {'s', true, false}
+    insert_seen(body, extra and extra.expires)
+    key_statuses[index] = {'s', true, false}
   else
     local progress, old = entry.progress, entry.content
-    local new = content_of(stamp(now) .. body)
+    local new = content_of(pack_time(now) .. body)
     if progress[STATE] ~= 'd' then
       progress[LAST_SEEN] = now
       save(entry)
       if new.hash and not old.hash then
         local rest = rest_of(old)
-        old.hash, old.algorithm = new.hash, new.algorithm
-        old = rebuild(entry.id, old, rest)
+        old.hash, old.hash_algorithm = new.hash, new.hash_algorithm
+        old = write_content(entry.id, old, rest)
       end
     end
-    sightings[index] = {progress[STATE], false, contradicts(new, old)}
+    key_statuses[index] = {progress[STATE], false, contradicts(new, old)}
   end
 end
 save_sequence()
-return pack(sightings)
+return pack(key_statuses)

@@ -1,6 +1,7 @@
--- needs: entries names lines endings settling
-even_if_full()
-local acks, others = settle(given.acks, given.others)
-if not acks then return 'ambiguous' end
-tell()
-return {acks, others}
+-- needs: entries known_keys fifo transitions settlements
+-- Settles claimed messages. Arguments: `acks` and `others`. Reply: see `settle` in lib/settlements.lua.
+write_even_if_full()
+local lost_acks, lost_others = settle(args.acks, args.others)
+if not lost_acks then return AMBIGUOUS end
+publish_wakeup()
+return {lost_acks, lost_others}

@@ -1,64 +1,72 @@
--- What every script begins with: the keys of the box, the time, the policies, and short words for common commands.
-local META, MESSAGES, STATES, DEDUP, NAMESAKES, INDEX = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local SEEN, PENDING, CAPTURED, EXPIRING, DONE, DLQ = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12]
-local LINE, LINES, LOCKS, COLLAPSE, PAGES = KEYS[13], KEYS[14], KEYS[15], KEYS[16], KEYS[17]
+-- The beginning of every script: the clock, the arguments, and helpers for commands.
+--
+-- The loader puts constants in front of this text, generated from layout.py: the keys of the box (META, MESSAGES, …), the
+-- positions of the fields in a progress record (STATE, FENCE, …), and the names of the content fields that scripts read
+-- (CONTENT).
+--
+-- ARGV[1]  the time in microseconds; empty: the server's clock
+-- ARGV[2]  the policies of the box, as MessagePack
+-- ARGV[3]  the arguments of the script, as MessagePack
+-- ARGV[4]  put, record, mark: the contents, packed one after the other
 
 local call, pack, unpack_message = redis.call, cmsgpack.pack, cmsgpack.unpack
 local format, sub, concat = string.format, string.sub, table.concat
 
--- The server's clock; a test hands in its own.
 local now = tonumber(ARGV[1])
 if not now then
   local time = call('TIME')
   now = time[1] * 1000000 + time[2]
 end
--- A number that goes to many commands is written once.
+-- The same number as an argument of commands: formatted once.
 local now_text = format('%.0f', now)
 local policy = unpack_message(ARGV[2])
-local given = unpack_message(ARGV[3])
+local args = unpack_message(ARGV[3])
 
--- Lua takes some 8000 arguments at once; even, since some come in pairs.
-local MOST = 7000
+-- `unpack` fails above about 8000 values. The limit is even, because some commands take pairs.
+local MAX_VALUES = 7000
 
-local function write(command, key, arguments)
-  for first = 1, #arguments, MOST do
-    call(command, key, unpack(arguments, first, math.min(first + MOST - 1, #arguments)))
+-- Calls a writing command with any number of arguments.
+local function write(command, key, values)
+  for first = 1, #values, MAX_VALUES do
+    call(command, key, unpack(values, first, math.min(first + MAX_VALUES - 1, #values)))
   end
 end
 
--- HMGET and ZMSCORE: as many answers as members, false where there is none.
+-- Calls HMGET or ZMSCORE with any number of members. Returns one value per member, false where there is none.
 local function fetch(command, key, members)
   if #members == 0 then return {} end
-  if #members <= MOST then return call(command, key, unpack(members)) end
-  local answers = {}
-  for first = 1, #members, MOST do
-    for _, answer in ipairs(call(command, key, unpack(members, first, math.min(first + MOST - 1, #members)))) do
-      answers[#answers + 1] = answer
+  if #members <= MAX_VALUES then return call(command, key, unpack(members)) end
+  local values = {}
+  for first = 1, #members, MAX_VALUES do
+    for _, value in ipairs(call(command, key, unpack(members, first, math.min(first + MAX_VALUES - 1, #members)))) do
+      values[#values + 1] = value
     end
   end
-  return answers
+  return values
 end
 
--- A text that no other begins with: for members that are found by how they begin.
-local prefixes = {}
-local function prefixed(text)
-  local prefix = prefixes[text]
-  if not prefix then
-    prefix = struct.pack('>I4', #text) .. text
-    prefixes[text] = prefix
+-- Returns the text behind its length: no such string is a prefix of another one.
+local length_prefixed_texts = {}
+local function length_prefixed(text)
+  local prefixed = length_prefixed_texts[text]
+  if not prefixed then
+    prefixed = struct.pack('>I4', #text) .. text
+    length_prefixed_texts[text] = prefixed
   end
-  return prefix
+  return prefixed
 end
 
--- The members of a sorted set of score 0 that begin so.
-local function beginning(key, prefix, count)
+-- Returns at most `count` members with this prefix, of a sorted set whose scores are all 0. -1: all of them.
+local function members_with_prefix(key, prefix, count)
   return call('ZRANGEBYLEX', key, '[' .. prefix, '(' .. prefix .. '\255', 'LIMIT', 0, count)
 end
 
+-- Returns the id at the end of a member.
 local function id_of(member)
   return sub(member, -16)
 end
 
+-- Iterates over ids that are written one after the other.
 local function each_id(ids)
   local at = -15
   return function()
@@ -67,18 +75,17 @@ local function each_id(ids)
   end
 end
 
--- A server that is full refuses the first write of a script if that needs memory, and none after another write. What was
--- done must be written down all the same: only new messages are refused.
-local function even_if_full()
+-- Lets the script write on a server that has reached `maxmemory`. Such a server rejects the first write of a script if it
+-- needs memory, and no write after another one; HDEL needs none. Only new messages must be rejected: outcomes are stored.
+local function write_even_if_full()
   call('HDEL', META, 'full')
 end
 
--- Whether somebody should be told that there is work. A hint, once per script and box.
-local claimable = false
+-- True if this script has made a message claimable.
+local has_claimable = false
 
-local function tell()
-  if claimable and policy.channel then
-    -- Nothing fails because of a hint, such as the call of a user who has no right to publish.
-    redis.pcall(policy.publish, policy.channel, policy.box)
-  end
+-- Publishes a wake-up for workers, at most one per script. Its failure is ignored: the user may lack the right to publish,
+-- and workers poll.
+local function publish_wakeup()
+  if has_claimable and policy.channel then redis.pcall(policy.publish, policy.channel, policy.box) end
 end

@@ -1,28 +1,45 @@
--- A message: its progress (a record in `states`) and its content (in `messages`).
-local STATE, FENCE, ATTEMPT, DELIVERIES, REVISION, LAST_SEEN = 1, 2, 3, 4, 5, 6
--- The fence of whoever stands in a line only from a due time on.
-local EARLY = -1
-local EXPIRES, OWNER, STALE, COMPLETED, ENDING, ERROR, LOST = 7, 8, 9, 10, 11, 12, 13
+-- Entries: a message's progress (a record in `states`) and its content (in `messages`).
 
+-- Returns the progress of a message that was put and never touched. It has no record in `states`.
 local function untouched()
-  return {'w', 0, 0, 0, 0, 0, 0, '', 0, 0, '', false, 0}
+  local progress = {}
+  progress[STATE], progress[FENCE], progress[ATTEMPT], progress[DELIVERIES], progress[REVISION] = 'w', 0, 0, 0, 0
+  progress[LAST_SEEN], progress[EXPIRES], progress[OWNER], progress[STALE], progress[COMPLETED_AT] = 0, 0, '', 0, 0
+  progress[ENDING], progress[LAST_ERROR], progress[LOST_LEASES], progress[DELAYED] = '', false, 0, false
+  return progress
 end
 local UNTOUCHED = untouched()
 
--- Of many messages few records differ: each is unpacked once. For reading only.
-local views = {}
-local function view(record)
+-- Returns the progress in a record, to read only. The messages of a batch mostly have equal records: each different one is
+-- unpacked once, and equal records give the same table.
+local progress_of_record = {}
+local function read_progress(record)
   if not record then return UNTOUCHED end
-  local seen = views[record]
-  if not seen then
-    seen = unpack_message(record)
-    views[record] = seen
+  local progress = progress_of_record[record]
+  if not progress then
+    progress = unpack_message(record)
+    progress_of_record[record] = progress
   end
-  return seen
+  return progress
 end
 
--- For writing: `entry.progress`, then `save`. `entry.content` is read when it is asked for.
-local content_of
+-- Returns a copy of a progress, to be changed and packed.
+local function copy(progress)
+  local copied = {}
+  for position = 1, #UNTOUCHED do copied[position] = progress[position] end
+  return copied
+end
+
+-- Returns the content in `body`, a value of `messages`, by field names. `rest` is the offset of what scripts do not read:
+-- headers and payload.
+local function content_of(body)
+  local values = {cmsgpack.unpack_limit(body, #CONTENT)}
+  local content = {body = body, rest = values[1]}
+  for position, name in ipairs(CONTENT) do content[name] = values[position + 1] end
+  return content
+end
+
+-- An entry to change: write to `entry.progress`, then call `save`. `entry.content` is read at first use.
 local Entry = {__index = function(entry, name)
   if name == 'content' then
     local content = content_of(call('HGET', MESSAGES, entry.id))
@@ -40,75 +57,87 @@ local function save(entry)
   call('HSET', STATES, entry.id, pack(entry.progress))
 end
 
-local function stamp(time)
+-- Returns a time as the first field of a content: always 9 bytes.
+local function pack_time(time)
   return struct.pack('>BI8', 0xcf, time)
 end
 
-function content_of(body)
-  local rest, first_seen, topic, source, message_id, correlation, form, due, hash, algorithm, group, collapse, received =
-    cmsgpack.unpack_limit(body, 12)
-  return {
-    body = body, rest = rest, first_seen = first_seen, topic = topic, source = source, message_id = message_id,
-    correlation = correlation, form = form, due = due, hash = hash, algorithm = algorithm, group = group,
-    collapse = collapse, received = received,
-  }
-end
-
--- Headers and payload as they are packed.
+-- Returns headers and payload as they are packed.
 local function rest_of(content)
   return sub(content.body, content.rest + 1)
 end
 
+-- Returns the payload as it is packed.
 local function payload_of(content)
-  local after = cmsgpack.unpack_one(content.body, content.rest)
-  return sub(content.body, after + 1)
-end
-
--- Whether a known key had other content: another topic, or another hash of the same algorithm. A key that was only
--- recorded or marked has no topic.
-local function contradicts(new, old)
-  if new.topic ~= '' and old.topic ~= '' and new.topic ~= old.topic then return true end
-  return new.hash and old.hash and new.algorithm == old.algorithm and new.hash ~= old.hash or false
+  local offset = cmsgpack.unpack_one(content.body, content.rest) -- behind the headers
+  return sub(content.body, offset + 1)
 end
 
 local function topic_of(body)
-  local _, _, topic = cmsgpack.unpack_limit(body, 2)
-  return topic
+  return (select(TOPIC + 1, cmsgpack.unpack_limit(body, TOPIC)))
 end
 
--- Content again, from its parts.
-local function rebuild(id, content, rest)
-  local body = stamp(content.first_seen) .. pack(content.topic) .. pack(content.source) .. pack(content.message_id)
-    .. pack(content.correlation) .. pack(content.form) .. pack(content.due) .. pack(content.hash)
-    .. pack(content.algorithm) .. pack(content.group) .. pack(content.collapse) .. pack(content.received) .. rest
+-- True if a known key had other content: another topic, or another hash of the same algorithm. A key that was only recorded
+-- or marked has no topic. The same rule as `Draft.contradicts`.
+local function contradicts(new, old)
+  if new.topic ~= '' and old.topic ~= '' and new.topic ~= old.topic then return true end
+  return new.hash and old.hash and new.hash_algorithm == old.hash_algorithm and new.hash ~= old.hash or false
+end
+
+-- Writes the content of a message and returns it. `rest`: headers and payload as they are packed.
+local function write_content(id, content, rest)
+  local parts = {pack_time(content.first_seen)}
+  for position = 2, #CONTENT do parts[position] = pack(content[CONTENT[position]]) end
+  local body = concat(parts) .. rest
   call('HSET', MESSAGES, id, body)
   return content_of(body)
 end
 
 local NO_HEADERS_NO_PAYLOAD = pack(nil) .. pack('')
 
+-- Deletes headers and payload of a message.
 local function blank(entry)
   local content = entry.content
-  content.form = 'text'
-  entry.content = rebuild(entry.id, content, NO_HEADERS_NO_PAYLOAD)
+  content.format = 'text'
+  entry.content = write_content(entry.id, content, NO_HEADERS_NO_PAYLOAD)
 end
 
--- How many ids share an entry of the index.
+-- Ids per member of `index`.
 local PAGE = 1024
 
--- Leases in a row that were lost, with the one that has passed, of a message that is about to be claimed.
-local function lost_leases(progress)
-  return progress[STATE] == 'c' and progress[LOST] + 1 or progress[LOST]
+-- `concat` makes, and Lua hashes, several strings on the way to a result above 8 KiB.
+local CHUNK_BYTES = 8000
+
+-- Joins packed values of `fields` fields each, to fewer and longer strings. Between two of them it puts the header of a
+-- MessagePack array, with which the client joins the results in the same way.
+local function join_rows(rows, fields)
+  local header = struct.pack('>BI2', 0xdc, fields)
+  local chunks, first, size = {}, 1, 0
+  for index, row in ipairs(rows) do
+    if size + #row > CHUNK_BYTES and index > first then
+      chunks[#chunks + 1] = concat(rows, header, first, index - 1)
+      first, size = index, 0
+    end
+    size = size + #row + #header
+  end
+  if #rows > 0 then chunks[#chunks + 1] = concat(rows, header, first, #rows) end
+  return chunks
 end
 
--- Why a message must not be claimed again, if there is a reason.
+-- Returns the number of leases that a message has lost in a row. A message that is still claimed has just lost another one:
+-- this is asked of messages that are about to be claimed.
+local function lost_leases(progress)
+  return progress[STATE] == 'c' and progress[LOST_LEASES] + 1 or progress[LOST_LEASES]
+end
+
+-- Returns why a message must become dead instead of being claimed, or nil.
 local function cause_of_death(progress)
   if progress[EXPIRES] ~= 0 and progress[EXPIRES] <= now then return 'expired' end
   if policy.max_deliveries and progress[DELIVERIES] >= policy.max_deliveries then return 'delivery limit' end
   if policy.max_lost_leases and lost_leases(progress) >= policy.max_lost_leases then return 'delivery limit' end
 end
 
--- Whether a message may be what kills its workers: a claim takes at most one such message.
+-- True if the message may be the reason why its workers die. A claim takes at most one such message, and nothing else.
 local function is_suspect(progress)
   local lost = lost_leases(progress)
   if lost == 0 then return false end

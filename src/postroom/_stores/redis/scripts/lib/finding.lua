@@ -1,16 +1,22 @@
--- Which messages fit a filter.
+-- Finding: which messages match a filter.
+--
+-- Filter: `after` (an id) and `limit`; `reads`: messages that one call reads at most; `set`: the only key to read; `states`;
+-- `ids`, `keys`; `blocking`; and the content fields topic, source, message_id, group, correlation_id. `reads_content` is true
+-- if content fields restrict.
 
--- Adds the ids of a message id: who holds it, and those of other sources and of earlier lives.
+-- Adds the ids of all messages with this message id: of all sources, and of keys that were taken over.
 local function add_ids_of(message_id, ids)
   local first = call('HGET', DEDUP, message_id)
   if first then ids[#ids + 1] = sub(first, 1, 16) end
-  for _, member in ipairs(beginning(NAMESAKES, prefixed(message_id), -1)) do ids[#ids + 1] = id_of(member) end
+  for _, member in ipairs(members_with_prefix(NAMESAKES, length_prefixed(message_id), -1)) do
+    ids[#ids + 1] = id_of(member)
+  end
 end
 
--- The ids that a filter names, by themselves or by keys, each once. `named[id]` is true, or the set of sources that keys
+-- Returns the ids that a filter names by `ids` or `keys`, each once. `named[id]` is true, or the set of sources that the keys
 -- ask for.
 local named = {}
-local function named_by(filter)
+local function named_ids(filter)
   local ids = {}
   for _, id in ipairs(filter.ids or {}) do
     if not named[id] then
@@ -32,22 +38,22 @@ local function named_by(filter)
   return ids
 end
 
--- The ids among which to look, in order, after `after`; and whether these are all.
-local function choose(filter)
+-- Returns the ids to check, in order, after `after`; and whether there are no more behind them.
+local function ids_to_check(filter)
   local ids = {}
   if filter.ids or filter.keys then
-    ids = named_by(filter)
+    ids = named_ids(filter)
   elseif filter.message_id then
     add_ids_of(filter.message_id, ids)
   elseif filter.set == 'captured' then
     ids = call('ZRANGE', CAPTURED, 0, -1)
   elseif filter.set == 'dlq' or filter.set == 'seen' then
     local set = filter.set == 'dlq' and DLQ or SEEN
-    ids = call('ZRANGEBYSCORE', set, '(' .. filter.after, '+inf', 'LIMIT', 0, filter.looks)
-    return ids, #ids < filter.looks
+    ids = call('ZRANGEBYSCORE', set, '(' .. filter.after, '+inf', 'LIMIT', 0, filter.reads)
+    return ids, #ids < filter.reads
   else
     local after = tonumber(filter.after) + 1
-    local most = math.ceil(filter.looks / PAGE)
+    local most = math.ceil(filter.reads / PAGE)
     local pages = call('ZRANGEBYSCORE', INDEX, math.floor(after / PAGE), '+inf', 'LIMIT', 0, most)
     for _, page in ipairs(pages) do
       for id = math.max(after, page * PAGE), page * PAGE + PAGE - 1 do ids[#ids + 1] = format('%016d', id) end
@@ -62,10 +68,10 @@ local function choose(filter)
   return later, true
 end
 
-local function fits(filter, id, progress, body)
+local function matches(filter, id, progress, body)
   if filter.states and not filter.states[progress[STATE]] then return false end
   if filter.blocking and not (progress[STATE] == 'x' and line_of(id)) then return false end
-  if not filter.looks_inside then return true end
+  if not filter.reads_content then return true end
   local content = content_of(body)
   local sources = named[id]
   if type(sources) == 'table' and not sources[content.source] then return false end
@@ -73,20 +79,21 @@ local function fits(filter, id, progress, body)
     and (not filter.source or content.source == filter.source)
     and (not filter.message_id or content.message_id == filter.message_id)
     and (not filter.group or content.group == filter.group)
-    and (not filter.correlation_id or content.correlation == filter.correlation_id)
+    and (not filter.correlation_id or content.correlation_id == filter.correlation_id)
 end
 
--- Answers ids, from where to go on ('' where there is nothing more), contents and records.
+-- Returns the ids of matching messages, the `after` of the next call ('' if there is nothing more), and their contents and
+-- records.
 local function find(filter)
-  local ids, complete = choose(filter)
+  local ids, is_complete = ids_to_check(filter)
   local bodies, records = fetch('HMGET', MESSAGES, ids), fetch('HMGET', STATES, ids)
-  local found, bodies_of, records_of = {}, {}, {}
+  local found, found_bodies, found_records = {}, {}, {}
   for index, id in ipairs(ids) do
-    if bodies[index] and fits(filter, id, view(records[index]), bodies[index]) then
-      local place = #found + 1
-      found[place], bodies_of[place], records_of[place] = id, bodies[index], records[index]
-      if place == filter.limit then return found, id, bodies_of, records_of end
+    if bodies[index] and matches(filter, id, read_progress(records[index]), bodies[index]) then
+      local position = #found + 1
+      found[position], found_bodies[position], found_records[position] = id, bodies[index], records[index]
+      if position == filter.limit then return found, id, found_bodies, found_records end
     end
   end
-  return found, complete and '' or ids[#ids], bodies_of, records_of
+  return found, is_complete and '' or ids[#ids], found_bodies, found_records
 end

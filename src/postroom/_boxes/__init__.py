@@ -1,0 +1,1 @@
+"""Inbox and outbox: they check arguments, call the verbs of a store and decode what it returns."""

@@ -1,0 +1,21 @@
+"""A cancellation that a library has dropped.
+
+`asyncio.wait_for` of Python 3.11, which drivers use, drops a cancellation that arrives while it ends. The task then
+goes on, but it still counts the request (`Task.cancelling`). A loop without an end checks for this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+
+def is_cancelled() -> bool:
+    """Returns True if the current task was asked to end, even if it has seen no CancelledError."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def check_cancelled() -> None:
+    """Raises CancelledError if the current task was asked to end."""
+    if is_cancelled():
+        raise asyncio.CancelledError

@@ -1,0 +1,1 @@
+"""The room: one database, the boxes in it, and the workers of these boxes."""

@@ -1,0 +1,246 @@
+"""What rooms of both modes have: the store, the boxes, the schema."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, Unpack
+
+from postroom._boxes.options import BoxOptions, make_box
+from postroom._connect import open_store
+from postroom._kernel.clock import Clock
+from postroom._kernel.observer import Observer
+from postroom._kernel.policy import Box
+from postroom._kernel.prefix import DEFAULT_PREFIX
+from postroom._kernel.program import Mode, Program, call, verb
+from postroom._kernel.retry import StorageRetry
+from postroom._kernel.states import BoxKind
+from postroom._kernel.texts import Redact
+from postroom._room_store import WorkerStore
+from postroom._stores.event_log import log_event
+from postroom.errors import ArgumentValueError, FeatureMissing
+from postroom.spi import Features, Migrator
+
+InboxT = TypeVar("InboxT")
+OutboxT = TypeVar("OutboxT")
+BoxT = TypeVar("BoxT")
+
+
+class OpenedBox(NamedTuple):
+    """A box that a room has made, and the options that it was made with."""
+
+    public: Any
+    """The inbox or outbox of the user."""
+    options: BoxOptions
+
+
+class RoomVerbs(Generic[InboxT, OutboxT]):
+    """A room in either mode."""
+
+    _mode: ClassVar[Mode]
+    _make_inbox: Callable[[Box], InboxT]
+    _make_outbox: Callable[[Box], OutboxT]
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        store: Any = None,
+        prefix: str = DEFAULT_PREFIX,
+        schema: str | None = None,
+        pool: object = None,
+        notify: bool = True,
+        deploy_schema: bool = False,
+        require_durable: bool = False,
+        observers: Sequence[Observer] = (),
+        storage_retry: StorageRetry | None = None,
+        redact: Redact | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """Makes a room. It connects when its first verb is called.
+
+        Args:
+            url: `sqlite:///shop.db`, `postgresql://…`, `redis://…`, `memory://`. Default: POSTROOM_URL.
+            store: a store of your own, in place of a URL.
+            prefix: how the names of tables, or of keys in Redis, begin. Default: `"postroom_"`; for Redis `"postroom"`.
+            schema: PostgreSQL: the schema of the tables. Default: as `search_path` has it.
+            pool: a pool of the driver, a SQLAlchemy engine or a Redis client to take connections from. Default: none.
+            notify: whether other processes wake the workers of this one; False: they poll. Default: True.
+            deploy_schema: whether the first verb makes missing tables; False: call `migrate()`. Default: False.
+            require_durable: whether to refuse a store that may lose accepted messages. Default: False.
+            observers: functions that get an `Event` after each verb of the store. Default: none.
+            storage_retry: how to retry transient errors of the store. Default: `StorageRetry()`.
+            redact: returns an error text without what must not be stored or logged. Default: none.
+            clock: a clock for tests, such as `postroom.testing.FrozenClock`. Default: that of the store.
+
+        Raises:
+            ArgumentTypeError, ArgumentValueError: no URL, an unknown scheme, or both a URL and a store.
+            FeatureMissing: `require_durable`, and the store is in memory.
+            ExtraMissing: the driver of the URL is not installed.
+        """
+        if store is None:
+            store = open_store(
+                url,
+                mode=self._mode,
+                prefix=prefix,
+                schema=schema,
+                pool=pool,
+                notify=notify,
+                deploy_schema=deploy_schema,
+                require_durable=require_durable,
+                clock=clock,
+            )
+        elif url is not None:
+            raise ArgumentValueError("pass a url or a store, not both")
+        if require_durable and not store.features.durable:
+            raise FeatureMissing(
+                f"{store.name} keeps nothing when its process ends, and require_durable is set: use a file or a server"
+            )
+        from postroom._stores.for_room import wrap_for_room  # which imports asyncio
+
+        self._store: WorkerStore = wrap_for_room(
+            store, self._mode, (log_event, *observers), storage_retry or StorageRetry(), redact
+        )
+        self._opened: dict[str, OpenedBox] = {}
+
+    @property
+    def store(self) -> Any:
+        """The store, with the verbs of `postroom.spi.Store` in the mode of the room, and a `transaction()`."""
+        return self._store
+
+    @property
+    def features(self) -> Features:
+        """What the store offers: a `postroom.spi.Features`."""
+        return self._store.features
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} on {self._store.name}>"
+
+    def inbox(self, name: str = "inbox", **options: Unpack[BoxOptions]) -> InboxT:
+        """Returns the inbox of this name. It is made once; options are given with the first call only.
+
+        Args:
+            name: the name of the inbox. Default: `"inbox"`.
+            order: `"fifo"`: the messages of a group are handled one after the other. Default: `"none"`.
+            change_order: whether `order` replaces the one that the store has recorded. Default: False.
+            on_dead: FIFO: `"block"`: a dead message holds its group. Default: `"unblock"`.
+            max_attempts: counted executions before a message is dead. Default: 10.
+            backoff: the delay after a failed attempt. Default: `Backoff.exponential()`, 2 to 60 seconds.
+            max_deliveries: claims before a message is dead, with any outcome. Default: None, no limit.
+            max_lost_leases: leases in a row without an outcome before a message is dead. Default: 10.
+            lifetime: how long a message without `expires` may wait; then it is dead. Default: None, no limit.
+            on_stale_ack: `"requeue"`: content that changed while it was handled is handled again. Default: `"done"`.
+            dedup_window: how long a key is recognised. Default: None, until its message is purged.
+            on_duplicate: for a known key: `"update"`, `"reject"` or `"raise"`. Default: see `enqueue`.
+            retention: the age at which `purge()` deletes done messages. Default: 30 days.
+            retention_from: `"last_seen"` or `"completed_at"`, from which this age counts. Default: `"last_seen"`.
+            dead_retention: the age at which `purge()` deletes dead letters. Default: None, never.
+            on_success: `"delete"`: an ack deletes payload and headers; the key stays. Default: `"keep"`.
+            dead_letter: `"discard"`: a message that dies is done, without its content. Default: `"keep"`.
+            write_batch_size: messages in one step of `enqueue_many` on Redis and memory. Default: 1000.
+            batch_size: messages that a worker claims at once. Default: 50.
+            lease_seconds: how long a claim of a worker holds. Default: 30.
+            lease_renewal: the part of a lease after which a worker renews it: 0.1 to 0.9, or False. Default: True, 0.5.
+            concurrency: handler calls that run at the same time in one process. Default: 1.
+            poll_interval: the first pause after a claim that found nothing; it doubles. Default: 0.5 seconds.
+            max_poll_interval: the longest such pause. Default: 5 seconds.
+            read_delay: the pause after each claim. Default: 0.
+            handler_timeout: how long a handler call may take; then it has failed. Default: None, no limit.
+            on_unhandled: for a topic without a handler: `"abandon"`, `"release"` or `"dead"`. Default: `"abandon"`.
+            on_undecodable: for a payload that does not fit the type: `"failed"` or `"dead"`. Default: `"failed"`.
+            only_handled: whether workers claim only topics that have a handler here. Default: False.
+
+        Returns:
+            The inbox: the same object at each call.
+
+        Raises:
+            ArgumentTypeError, ArgumentValueError: an unknown or bad option, or other options than before.
+            FeatureMissing: the store cannot do what an option needs.
+        """
+        return self._open("inbox", name, options, self._make_inbox)
+
+    def outbox(self, name: str = "outbox", **options: Unpack[BoxOptions]) -> OutboxT:
+        """Returns the outbox of this name. It is made once; options are given with the first call only.
+
+        An inbox and an outbox of one name are different boxes.
+
+        Args:
+            name: the name of the outbox. Default: `"outbox"`.
+            order: `"fifo"`: the messages of a group are handled one after the other. Default: `"none"`.
+            change_order: whether `order` replaces the one that the store has recorded. Default: False.
+            on_dead: FIFO: `"block"`: a dead message holds its group. Default: `"unblock"`.
+            max_attempts: counted executions before a message is dead. Default: 10.
+            backoff: the delay after a failed attempt. Default: `Backoff.exponential()`, 2 to 60 seconds.
+            max_deliveries: claims before a message is dead, with any outcome. Default: None, no limit.
+            max_lost_leases: leases in a row without an outcome before a message is dead. Default: 10.
+            lifetime: how long a message without `expires` may wait; then it is dead. Default: None, no limit.
+            on_stale_ack: `"requeue"`: content that changed while it was handled is handled again. Default: `"done"`.
+            dedup_window: how long a key is recognised. Default: None, until its message is purged.
+            on_duplicate: for a known key: `"update"`, `"reject"` or `"raise"`. Default: see `enqueue`.
+            retention: the age at which `purge()` deletes done messages. Default: 30 days.
+            retention_from: `"last_seen"` or `"completed_at"`, from which this age counts. Default: `"completed_at"`.
+            dead_retention: the age at which `purge()` deletes dead letters. Default: None, never.
+            on_success: `"delete"`: an ack deletes payload and headers; the key stays. Default: `"keep"`.
+            dead_letter: `"discard"`: a message that dies is done, without its content. Default: `"keep"`.
+            write_batch_size: messages in one step of `enqueue_many` on Redis and memory. Default: 1000.
+            batch_size: messages that a worker claims at once. Default: 50.
+            lease_seconds: how long a claim of a worker holds. Default: 30.
+            lease_renewal: the part of a lease after which a worker renews it: 0.1 to 0.9, or False. Default: True, 0.5.
+            concurrency: handler calls that run at the same time in one process. Default: 1.
+            poll_interval: the first pause after a claim that found nothing; it doubles. Default: 0.5 seconds.
+            max_poll_interval: the longest such pause. Default: 5 seconds.
+            read_delay: the pause after each claim. Default: 0.
+            handler_timeout: how long a handler call may take; then it has failed. Default: None, no limit.
+            on_unhandled: for a topic without a handler: `"abandon"`, `"release"` or `"dead"`. Default: `"abandon"`.
+            on_undecodable: for a payload that does not fit the type: `"failed"` or `"dead"`. Default: `"failed"`.
+            only_handled: whether workers claim only topics that have a handler here. Default: False.
+
+        Returns:
+            The outbox: the same object at each call.
+
+        Raises:
+            ArgumentTypeError, ArgumentValueError: an unknown or bad option, or other options than before.
+            FeatureMissing: the store cannot do what an option needs.
+        """
+        return self._open("outbox", name, options, self._make_outbox)
+
+    def _open(self, kind: BoxKind, name: str, options: BoxOptions, make: Callable[[Box], BoxT]) -> BoxT:
+        """Returns the box of this name; the first call makes it."""
+        box = make_box(kind, name, self.features, options)
+        opened = self._opened.get(box.key)
+        if opened is None:
+            self._opened[box.key] = opened = OpenedBox(make(box), options)
+        elif options not in ({}, opened.options):
+            raise ArgumentValueError(
+                f"{kind} {name!r} was made with other options: say them once, then call {kind}({name!r}) alone"
+            )
+        public: BoxT = opened.public
+        return public
+
+    @verb
+    def migrate(self) -> Program[list[int]]:
+        """Makes or updates the tables. It can be repeated, and run in several processes at the same time.
+
+        Returns:
+            The schema versions that were applied. Empty if there was nothing to do, or if the store has no tables.
+
+        Raises:
+            SchemaTooNew: a newer version of Postroom has changed the tables such that this one cannot use them.
+        """
+        return (yield call(self._store.migrate)) if isinstance(self._store, Migrator) else []
+
+    def schema_script(self) -> str:
+        """Returns the tables as SQL text, to deploy them in your own way. It opens no connection.
+
+        Returns:
+            The SQL statements that `migrate()` runs on an empty database.
+
+        Raises:
+            FeatureMissing: the store has no tables.
+        """
+        if not isinstance(self._store, Migrator):
+            raise FeatureMissing(f"{self._store.name} has no tables")
+        return self._store.schema_script()
+
+
+# Python names this function in the error of an unknown option, for the rooms of both modes.
+RoomVerbs.__init__.__qualname__ = "Postroom.__init__"

@@ -1,0 +1,40 @@
+"""The room for sync code."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from postroom._boxes.inbox import SyncInbox
+from postroom._boxes.outbox import SyncOutbox
+from postroom._kernel.policy import Box
+from postroom._kernel.program import Program, Sync, call, verb
+from postroom._room.base import RoomVerbs
+
+
+class SyncPostroom(RoomVerbs[SyncInbox, SyncOutbox], Sync, public="postroom.sync.Postroom"):
+    """A database with inboxes and outboxes, for sync code: `from postroom.sync import Postroom`.
+
+    Handlers and workers exist for async code only. Use the room as a context manager, or call `close()`.
+    """
+
+    _mode = "sync"
+
+    def _make_inbox(self, box: Box) -> SyncInbox:
+        return SyncInbox(box, self._store)
+
+    def _make_outbox(self, box: Box) -> SyncOutbox:
+        return SyncOutbox(box, self._store)
+
+    @verb
+    def close(self) -> Program[None]:
+        """Closes connections. Closing twice does nothing."""
+        yield call(self._store.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,137 @@
+"""Outcomes of handlers that are not stored yet."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from itertools import chain
+
+from postroom._kernel.message import Claim, HeldMessage
+from postroom._kernel.policy import Box
+from postroom._kernel.settlement import ClaimSettlement
+from postroom._runtime.in_hand import InHand
+
+MAX_JOINT_REFUSALS = 3
+"""How often a store may refuse several outcomes together before each is handed in alone."""
+UNSTORABLE = "the outcome of its handler could not be stored"
+
+
+class Outcomes:
+    """The outcomes that wait for an exchange, and those that exchanges are handing in."""
+
+    def __init__(self, box: Box, in_hand: InHand, wake: Callable[[], None]) -> None:
+        """`wake`: called when an outcome lets the store hand out another message."""
+        self._box = box
+        self._in_hand = in_hand
+        self._wake = wake
+        self.waiting: list[ClaimSettlement] = []
+        """In the order in which they were added. The list object stays the same."""
+        self.under_way: list[list[ClaimSettlement]] = []
+        """One list for each exchange under way."""
+        self.exchange_due = asyncio.Event()
+        """Set after each change that may make an exchange due."""
+        self.completing: set[int] = set()
+        """Messages whose completion commits in the transaction of their handler."""
+        self.one_by_one = 0
+        """How many outcomes must be handed in alone, after the store has refused them together."""
+        self._refused_together = 0
+
+    # -- adding --------------------------------------------------------------------------------------------------
+
+    def add(self, settlement: ClaimSettlement) -> None:
+        self.waiting.append(settlement)
+        if self.frees(settlement):
+            self._wake()  # the exchange that stores it can claim, too
+        self.exchange_due.set()
+
+    def release(self, messages: Iterable[HeldMessage]) -> None:
+        """Gives messages back to the store. No attempt is counted."""
+        for message in messages:
+            self.add(ClaimSettlement.release(message.lease.claim))
+
+    def frees(self, settlement: ClaimSettlement) -> bool:
+        """Returns True if a message can be claimed because of this outcome: the same, or the next of its group."""
+        return self._box.order.fifo or (settlement.verdict in {"retry", "release"} and not settlement.delay)
+
+    # -- for an exchange -----------------------------------------------------------------------------------------
+
+    @property
+    def is_exchange_due(self) -> bool:
+        """One exchange at a time hands in outcomes, so that they come together. A second joins for a whole batch."""
+        if not any(self.under_way):
+            return bool(self.waiting)
+        return len(self.waiting) >= self._box.work.batch_size and not self._box.order.fifo
+
+    @property
+    def unsettled(self) -> int:
+        return len(self.waiting) + sum(map(len, self.under_way))
+
+    def take(self) -> list[ClaimSettlement]:
+        """Returns the outcomes for the next exchange, in order.
+
+        Outcomes of one group never go in two exchanges at the same time, since they must not overtake each other.
+        """
+        waiting = self.waiting
+        taken = waiting[:1] if self.one_by_one else waiting[:]
+        del waiting[: len(taken)]
+        if self._box.order.fifo and any(self.under_way):
+            leaving = {self._group_of(settlement) for settlement in chain(*self.under_way)} - {None}
+            waiting[:0] = [settlement for settlement in taken if self._group_of(settlement) in leaving]
+            taken = [settlement for settlement in taken if self._group_of(settlement) not in leaving]
+        self.under_way.append(taken)
+        return taken
+
+    def _group_of(self, settlement: ClaimSettlement) -> str | None:
+        return self._in_hand.group_of(settlement.target)
+
+    def put_back(self, outcomes: list[ClaimSettlement]) -> None:
+        """After an exchange that failed or was cancelled: the next one hands them in. That is harmless if they are
+        stored, since each has a fence."""
+        self.waiting[:0] = outcomes
+
+    def accepted(self, outcomes: list[ClaimSettlement]) -> None:
+        """After an exchange that succeeded."""
+        self._refused_together = 0
+        self.one_by_one = max(self.one_by_one - len(outcomes), 0)
+
+    def refused(self, outcomes: list[ClaimSettlement], *, with_claim: bool) -> None:
+        """After an exchange that failed, whose outcomes were put back, by an error that a retry does not cure.
+
+        An outcome that cannot be stored must not keep others from being stored. After some failures each outcome is
+        handed in alone. An outcome that is refused alone loses the texts of its handler.
+        """
+        if not outcomes:
+            return
+        if with_claim or len(outcomes) > 1:
+            self._refused_together += 1
+            if self._refused_together >= MAX_JOINT_REFUSALS:
+                self.one_by_one = len(self.waiting)
+            return
+        plain = _without_texts(outcomes[0], self._box.work.idle[1])
+        if plain != outcomes[0]:
+            self.waiting[0] = plain
+        else:
+            self.waiting.append(self.waiting.pop(0))  # the others go first
+            self.one_by_one -= bool(self.one_by_one)
+
+    # -- looking -------------------------------------------------------------------------------------------------
+
+    def is_pending(self, id_: int) -> bool:
+        """Returns True if a message has an outcome that is not known to be stored."""
+        if id_ in self.completing:
+            return True
+        return any(settlement.target.id == id_ for settlement in chain(self.waiting, *self.under_way))
+
+    def claims(self) -> set[Claim]:
+        """The claims of all outcomes that are not known to be stored."""
+        return {settlement.target for settlement in chain(self.waiting, *self.under_way)}
+
+
+def _without_texts(settlement: ClaimSettlement, delay: timedelta) -> ClaimSettlement:
+    """Returns an outcome of the same kind, without the error text and the delay of its handler or backoff."""
+    if settlement.verdict == "dead":
+        return ClaimSettlement.dead(settlement.target, error=UNSTORABLE, counts=settlement.counts)
+    if settlement.verdict == "retry":
+        return ClaimSettlement.retry(settlement.target, delay=delay, error=UNSTORABLE)
+    return settlement

@@ -1,0 +1,71 @@
+"""Converts settlements to arguments of scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from uuid import UUID
+
+from postroom._stores.redis.codec import Arguments, microseconds, target_arguments
+from postroom.spi import Claim, Settlement
+
+
+class Outcomes:
+    """Settlements as a script takes them: successes of claims together by owner and fence, all others one by one."""
+
+    def __init__(
+        self, settlements: Sequence[Settlement], delays: Sequence[timedelta | None] = (), *, ordered: bool = False
+    ) -> None:
+        """`delays` replaces the delays of the settlements.
+
+        `ordered` adds the positions of successes: the script may turn a success into a release, and then the order
+        among the others counts.
+        """
+        self._count = len(settlements)
+        self._acks: list[int] = []
+        self._others: list[int] = []
+        others: list[Arguments] = []
+        ids_by_proof: dict[tuple[UUID, int], list[str]] = {}
+        positions_by_proof: dict[tuple[UUID, int], list[int]] = {}
+        # Consecutive successes mostly have the same owner and fence: their lists are looked up once.
+        owner, fence = None, 0
+        ids: list[str] = []
+        positions: list[int] = []
+        for position, settlement in enumerate(settlements):
+            target, verdict, delay, _, _ = settlement
+            if verdict == "done" and type(target) is Claim:
+                id_, its_owner, its_fence, _ = target
+                if its_owner is not owner or its_fence != fence:
+                    owner, fence = its_owner, its_fence
+                    ids = ids_by_proof.setdefault((owner, fence), [])
+                    positions = positions_by_proof.setdefault((owner, fence), [])
+                ids.append(f"{id_:016}")
+                positions.append(position)
+            else:
+                others.append(_other(settlement, delays[position] if delays else delay, position))
+                self._others.append(position)
+        acks: list[Arguments] = []
+        for proof, ids in ids_by_proof.items():
+            ack: Arguments = {"owner": proof[0].hex, "fence": proof[1], "ids": ids}
+            acks.append(ack | {"orders": positions_by_proof[proof]} if ordered else ack)
+            self._acks += positions_by_proof[proof]
+        self.arguments: Arguments = {"acks": acks, "others": others}
+
+    def kept(self, lost_acks: Sequence[int], lost_others: Sequence[int]) -> list[bool]:
+        """Returns one value per settlement, False for those at the lost positions, which a script counts from 1."""
+        kept = [True] * self._count
+        for positions, lost in ((self._acks, lost_acks), (self._others, lost_others)):
+            for position in lost:
+                kept[positions[position - 1]] = False
+        return kept
+
+
+def _other(settlement: Settlement, delay: timedelta | None, order: int) -> Arguments:
+    arguments = target_arguments(settlement.target) | {"verdict": settlement.verdict, "order": order}
+    if delay is not None:
+        arguments["delay"] = microseconds(delay)
+    if settlement.error is not None:
+        arguments["error"] = settlement.error
+    if settlement.counts:
+        arguments["counts"] = True
+    return arguments

@@ -1,1 +1,0 @@
-"""One file per driver: how a program reaches a connection, in its own transaction or in the caller's."""

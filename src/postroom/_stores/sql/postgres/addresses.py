@@ -1,0 +1,133 @@
+"""Which PostgreSQL databases a URL, a pool or an engine connects to: host, port and database, without credentials."""
+
+from __future__ import annotations
+
+import getpass
+import inspect
+import os
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
+from typing import NamedTuple
+from urllib.parse import parse_qsl, unquote
+
+from postroom._stores.sql.network import ClientPool
+from postroom._stores.sql.transactions import class_names
+
+_LOCAL = {"", "localhost", "127.0.0.1", "::1", "/run/postgresql", "/var/run/postgresql", "/tmp"}  # noqa: S108
+"""Names of this machine. The folders are those in which servers usually have their sockets."""
+
+
+class Addresses(NamedTuple):
+    """The addresses of one database: several if several hosts are given, of which one is used."""
+
+    known: frozenset[str]
+    """In one form for all client libraries. Stores that have one in common are on the same database."""
+    shown: str
+    """As given, for logs."""
+
+
+def of_parameters(given: Mapping[str, object]) -> Addresses | None:
+    """Returns the addresses in the parameters of `connect`; None if a service file has them."""
+    if given.get("service") or os.environ.get("PGSERVICE"):
+        return None
+    hosts = _several(given.get("host") or given.get("hostaddr") or os.environ.get("PGHOST", ""))
+    ports = _several(given.get("port") or os.environ.get("PGPORT", ""))
+    database = given.get("database") or given.get("dbname") or os.environ.get("PGDATABASE") or _user(given)
+    if not database:
+        return None
+    if len(ports) == 1:
+        ports = ports * len(hosts)
+    pairs = list(zip_longest(hosts, ports[: len(hosts)], fillvalue=""))
+    known = {f"postgresql://{_canonical(host)}:{port or 5432}/{database}" for host, port in pairs}
+    shown = ",".join(f"{_bracketed(host)}:{port}" if port else _bracketed(host) for host, port in pairs)
+    return Addresses(frozenset(known), f"{shown}/{database}")
+
+
+def of_url(url: str) -> Addresses | None:
+    return of_parameters(_parameters_of(url))
+
+
+def of_pool(pool: ClientPool) -> Addresses | None:
+    """Returns the addresses of a user's pool; None if a function of the user makes its connections."""
+    names = class_names(pool)
+    try:
+        if "sqlalchemy.Engine" in names or "sqlalchemy.AsyncEngine" in names:
+            return _of_engine(pool)
+        if "asyncpg.Pool" in names:
+            return _of_asyncpg(pool)
+        return _of_psycopg(pool)
+    except (AttributeError, TypeError, ValueError):
+        return None  # another version of the client library has them elsewhere
+
+
+def _of_engine(engine: ClientPool) -> Addresses | None:
+    connect = engine.pool._creator  # noqa: SLF001 - nothing else has the parameters together with `connect_args`
+    if connect.__module__ != "sqlalchemy.engine.create":
+        return None
+    return of_parameters(inspect.getclosurevars(connect).nonlocals["cparams"])
+
+
+def _of_asyncpg(pool: ClientPool) -> Addresses | None:
+    connect = getattr(pool, "_connect", None)
+    if connect is not None and connect.__module__.partition(".")[0] != "asyncpg":
+        return None
+    dsn = (*pool._connect_args, pool._connect_kwargs.get("dsn"))[0]  # noqa: SLF001 - it has no public names for them
+    given = {name: value for name, value in pool._connect_kwargs.items() if value is not None}  # noqa: SLF001
+    return of_parameters({**_parameters_of(dsn or ""), **given})
+
+
+def _of_psycopg(pool: ClientPool) -> Addresses | None:
+    import psycopg.conninfo
+
+    try:
+        return of_parameters(psycopg.conninfo.conninfo_to_dict(pool.conninfo, **(pool.kwargs or {})))
+    except psycopg.Error:
+        return None
+
+
+def _parameters_of(url: str) -> dict[str, object]:
+    """Reads a URL as libpq and asyncpg do. Parameters after `?` apply where the rest of the URL has none."""
+    path, _, query = url.partition("://")[2].partition("?")
+    before, _, database = path.partition("/")
+    credentials, _, hosts = before.rpartition("@")
+    pairs = [_split(host) for host in hosts.split(",")] if hosts else []
+    given = {
+        "user": unquote(credentials.partition(":")[0]),
+        "host": [unquote(host) for host, _ in pairs],
+        "port": [port for _, port in pairs] if any(port for _, port in pairs) else "",
+        "database": unquote(database),
+    }
+    return {**dict(parse_qsl(query)), **{name: value for name, value in given.items() if value}}
+
+
+def _split(host: str) -> tuple[str, str]:
+    if host.startswith("["):
+        name, _, port = host[1:].partition("]")
+        return name, port.lstrip(":")
+    name, _, port = host.partition(":")
+    return name, port
+
+
+def _several(value: object) -> list[str]:
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return ["" if each is None else str(each) for each in value]
+    return str(value).split(",")
+
+
+def _user(given: Mapping[str, object]) -> str | None:
+    """Returns the name of the user, which is also the default name of the database."""
+    named = given.get("user") or os.environ.get("PGUSER")
+    if named:
+        return str(named)
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):  # the user of the process has no name
+        return None
+
+
+def _canonical(host: str) -> str:
+    return "localhost" if host.rstrip("/") in _LOCAL else host.lower()
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,162 @@
+"""The statement `exchange`: it settles successes and claims from a box without order, in one round trip and one
+commit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from postroom._stores.sql import rows
+from postroom._stores.sql.claims import Claims, Taken, suspect_limits
+from postroom._stores.sql.endings import Endings
+from postroom._stores.sql.engine import Engine
+from postroom._stores.sql.exchange import Exchanged, SettleThenClaim
+from postroom._stores.sql.lines import Lines
+from postroom._stores.sql.postgres.frontier import BEGINNING, Frontier, IndexPosition
+from postroom._stores.sql.postgres.locks import RowLocks
+from postroom._stores.sql.proofs import IndexedClaim, by_owner, proof
+from postroom._stores.sql.settlements import Settlements
+from postroom._stores.sql.statements import SqlProgram, Statement
+from postroom.spi import Box, Claim, ClaimRequest, Settlement, StoredMessage
+
+
+class Report(NamedTuple):
+    """The column `report` of the first row of the statement. The other rows are claimed messages."""
+
+    read_to: str | None
+    """`available_at` of the last row that was read."""
+    lease_until: str
+    suspects: int
+    """The number of suspects among the rows that were read."""
+    took_suspect: bool
+    """Whether the one claimed message is a suspect."""
+    settled: list[int]
+    """Ids of the messages that are done now."""
+    undeliverable: list[int]
+    """Ids of rows that were read and must not be claimed again."""
+    groups: list[str]
+    """The groups of settled messages: none, unless the box was FIFO before."""
+
+
+class Outcome(NamedTuple):
+    """What the statement has done."""
+
+    report: Report
+    messages: list[StoredMessage]
+    began_behind: IndexPosition
+
+
+class ExchangeStatement:
+    """Runs the statement `exchange`."""
+
+    def __init__(self, engine: Engine, locks: RowLocks, *, frontier: Frontier) -> None:
+        self._engine = engine
+        self._locks = locks
+        self._frontier = frontier
+
+    def run(self, box: Box, request: ClaimRequest, settles: Mapping[str, object] | None = None) -> SqlProgram[Outcome]:
+        """Settles and claims. `settles`: the proof of successes; without it, nothing is settled."""
+        since = self._frontier.since(box.key)
+        parameters = {
+            "box": box.key,
+            "owner": request.owner,
+            "lease": request.lease,
+            "limit": request.limit,
+            "topics": None if request.topics is None else sorted(request.topics),
+            "in_hand": list(request.in_hand),
+            **suspect_limits(box, request),
+            "since": since.available_at,
+            "after": since.id,
+            **(self._engine.claims({}) if settles is None else settles),
+        }
+        first, *claimed = yield Statement("exchange", parameters, autocommit=True)
+        report = Report(**json.loads(first[-1]))
+        last = None
+        if report.read_to is not None and len(claimed) == request.limit:
+            last = IndexPosition(datetime.fromisoformat(report.read_to), claimed[-1][0])
+        self._frontier.advance(box.key, since, last)
+        until = datetime.fromisoformat(report.lease_until)
+        return Outcome(report, rows.claimed(self._engine, claimed, request.owner, until), since)
+
+    def taken(self, box: Box, outcome: Outcome) -> SqlProgram[Taken]:
+        """Returns what was claimed, and locks what must be made dead."""
+        report, took_suspect = outcome.report, outcome.report.took_suspect
+        dead_letters = []
+        if report.undeliverable:
+            dead_letters = yield from self._locks.undeliverable_ids(box, report.undeliverable)
+        skipped_suspects = report.suspects > 0 and not took_suspect
+        return Taken(outcome.messages, dead_letters, took_suspect, skipped_suspects)
+
+
+class UnorderedClaims:
+    """Claims from boxes without order: an exchange that settles nothing."""
+
+    def __init__(self, statement: ExchangeStatement) -> None:
+        self._statement = statement
+
+    def take(self, box: Box, request: ClaimRequest) -> SqlProgram[Taken]:
+        outcome = yield from self._statement.run(box, request)
+        taken = yield from self._statement.taken(box, outcome)
+        left = taken.rest_of(request)
+        is_short = left.limit and not (taken.dead_letters or taken.skipped_suspects)
+        if is_short and outcome.began_behind != BEGINNING:
+            rest = yield from self.take(box, left)
+            return rest._replace(messages=taken.messages + rest.messages)
+        return taken
+
+
+class SingleStatementExchange:
+    """An exchange in one statement, if it only settles successes of the claiming worker; otherwise in several."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        statement: ExchangeStatement,
+        *,
+        lines: Lines,
+        endings: Endings,
+        settlements: Settlements,
+        claims: Claims,
+    ) -> None:
+        self._engine = engine
+        self._statement = statement
+        self._lines = lines
+        self._endings = endings
+        self._claims = claims
+        self._in_steps = SettleThenClaim(settlements, claims)
+
+    def exchange(self, box: Box, settlements: Sequence[Settlement], request: ClaimRequest) -> SqlProgram[Exchanged]:
+        successes = _successes_of(box, settlements, request)
+        if successes is None:
+            return (yield from self._in_steps.exchange(box, settlements, request))
+        settles = proof(self._engine, box, request.owner, successes)
+        outcome = yield from self._statement.run(box, request, settles)
+        settled = [False] * len(settlements)
+        for id_ in outcome.report.settled:
+            settled[successes[id_][0]] = True
+        groups = outcome.report.groups
+        yield from self._lines.promote(box, groups)
+        taken = yield from self._statement.taken(box, outcome)
+        yield from self._endings.make_dead(box, taken.dead_letters)
+        messages, left = taken.messages, taken.rest_of(request)
+        goes_on = outcome.began_behind != BEGINNING or taken.dead_letters or taken.skipped_suspects or groups
+        if left.limit and goes_on:
+            messages += yield from self._claims.claim(box, left)
+        return settled, messages
+
+
+def _successes_of(box: Box, settlements: Sequence[Settlement], request: ClaimRequest) -> dict[int, IndexedClaim] | None:
+    """Returns the claims by id if the statement can settle all of them, else None."""
+    if box.order.fifo or box.retention.on_success != "keep" or box.delivery.on_stale_ack != "done":
+        return None
+    claims: list[IndexedClaim] = []
+    for index, (target, verdict, *_) in enumerate(settlements):
+        if verdict != "done" or not isinstance(target, Claim):
+            return None
+        claims.append((index, target))
+    batches = list(by_owner(claims))
+    if len(batches) != 1 or batches[0][0] != request.owner:
+        return None
+    return batches[0][1]

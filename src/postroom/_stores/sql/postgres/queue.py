@@ -1,0 +1,97 @@
+"""The work queue on PostgreSQL: parts that lock rows, and that do with one statement what SQLite does with several."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from postroom._stores.sql.claims import Claims, Renewals
+from postroom._stores.sql.engine import Engine
+from postroom._stores.sql.lines import Lines
+from postroom._stores.sql.postgres.exchange import ExchangeStatement, SingleStatementExchange, UnorderedClaims
+from postroom._stores.sql.postgres.fifo import PostgresFronts
+from postroom._stores.sql.postgres.frontier import BEGINNING, Frontier, IndexPosition
+from postroom._stores.sql.postgres.inserts import PostgresInserts
+from postroom._stores.sql.postgres.locks import RowLocks
+from postroom._stores.sql.postgres.wakeups import PostgresNotifications
+from postroom._stores.sql.proofs import IndexedClaim, by_owner, proof
+from postroom._stores.sql.queue import CommonParts, EngineParts, Queue
+from postroom._stores.sql.settlements import Settlements
+from postroom._stores.sql.statements import SqlProgram, Statement
+from postroom.spi import Box
+
+ROWS_PER_READ = 10_000
+"""Rows that one statement of a reap reads. A million ready rows take about a second."""
+
+
+class PostgresSuccesses:
+    """Completes messages: one statement deletes queue rows and inserts into the ledger."""
+
+    def __init__(self, engine: Engine, lines: Lines) -> None:
+        self._engine = engine
+        self._lines = lines
+
+    def complete(self, box: Box, done: Sequence[IndexedClaim]) -> SqlProgram[list[int]]:
+        settled: list[int] = []
+        erase = box.retention.on_success == "delete"
+        batches = list(by_owner(done))
+        autocommit = len(batches) == 1 and not box.order.fifo and not erase
+        for owner, batch in batches:
+            parameters = proof(self._engine, box, owner, batch)
+            [(completed, groups)] = yield Statement("complete", parameters, autocommit=autocommit)
+            if erase and completed:
+                yield Statement("erase_content", {"ids": completed})
+            yield from self._lines.promote(box, groups)
+            settled += [batch[id_][0] for id_ in completed]
+        return settled
+
+
+class PostgresExpiredLeases:
+    """Finds expired leases: in FIFO groups by an index, others by reading all rows that are ready.
+
+    No index has the leases outside of groups, so that a claim is a HOT update.
+    """
+
+    def find(self, box: Box, limit: int) -> SqlProgram[list[int]]:
+        found = yield Statement("find_expired_leases_in_groups", {"box": box.key, "limit": limit})
+        expired = [id_ for (id_,) in found]
+        position: IndexPosition | None = BEGINNING
+        while position is not None and len(expired) < limit:
+            [(ids, available_at, last)] = yield Statement(
+                "find_expired_leases",
+                {
+                    "box": box.key,
+                    "limit": limit - len(expired),
+                    "since": position.available_at,
+                    "after": position.id,
+                    "rows": ROWS_PER_READ,
+                },
+            )
+            expired += ids
+            position = None if last is None else IndexPosition(available_at, last)
+        return expired
+
+
+def build_queue(engine: Engine, notifications: PostgresNotifications, *, uses_frontier: bool) -> Queue:
+    """Builds the work queue of PostgreSQL. `uses_frontier`: whether claims begin where the last one ended."""
+    common = CommonParts(engine)
+    locks = RowLocks(common.finding)
+    statement = ExchangeStatement(engine, locks, frontier=Frontier(enabled=uses_frontier))
+
+    def exchange(settlements: Settlements, claims: Claims) -> SingleStatementExchange:
+        return SingleStatementExchange(
+            engine, statement, lines=common.lines, endings=common.endings, settlements=settlements, claims=claims
+        )
+
+    chosen = EngineParts(
+        locks=locks,
+        notifications=notifications,
+        inserts=PostgresInserts(engine, notifications),
+        unordered=UnorderedClaims(statement),
+        fronts=PostgresFronts(engine),
+        locks_groups=True,
+        successes=PostgresSuccesses(engine, common.lines),
+        expired_leases=PostgresExpiredLeases(),
+        renewals=Renewals(engine, waiting="renew_and_wait"),
+        exchange=exchange,
+    )
+    return Queue(engine, common, chosen)

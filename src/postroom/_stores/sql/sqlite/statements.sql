@@ -1,0 +1,275 @@
+-- Statements of SQLite. Each says why it is not in common.sql, or differs from the one there.
+--
+-- SQLite has no arrays: lists are JSON text and are read with json_each, so that a statement has the same text for
+-- lists of any length. CROSS JOIN fixes the order of a join: the list first, then its rows by primary key. A write
+-- transaction has the lock of the whole database, so no statement locks rows.
+
+-- name: has_schema
+-- Each engine has its own catalog.
+SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'postroom_schema'
+
+-- name: lock_schema
+-- BEGIN IMMEDIATE has taken the only lock of the database.
+SELECT 1
+
+-- name: current_time
+-- SQLite runs in this process, so its clock is this process's. That is finer than julianday('now').
+SELECT :now
+
+-- name: reserve_ids
+-- SQLite has no sequences. Ids are reserved before the insert, because executemany returns no rows. The UPDATE also
+-- takes the write lock before the transaction reads.
+UPDATE postroom_sequence SET value = value + :count WHERE name = 'message' RETURNING value
+
+-- name: replace_content
+-- Replaces the content of a known key. IS NOT compares NULLs and values of different types; a comparison is 0 or 1.
+UPDATE postroom_message
+   SET topic = :topic, payload = :payload, format = :format, headers = :headers, <<{label} = :{label}>>,
+       hash = :hash, hash_algorithm = :hash_algorithm, due = :due, expires = coalesce(:expires, expires),
+       revision = revision + (topic <> :topic OR payload IS NOT :payload OR format <> :format OR hash IS NOT :hash)
+ WHERE id = :id
+RETURNING revision
+
+-- == claim ==
+
+-- name: find_claimable
+-- Rows of a box without order that can be claimed. Only SQLite reads before it claims: it has no UPDATE with LIMIT.
+-- Expired leases and waiting rows are two ranges of the ready index, and each is read only up to the limit. Suspects
+-- are left out if the claim takes none, except undeliverable ones, which the claim makes dead.
+SELECT w.*
+  FROM (SELECT id, available_at FROM (
+          SELECT id, available_at FROM postroom_queue
+           WHERE box = :box AND state = 2 AND available_at <= :now
+             AND id NOT IN (SELECT value FROM json_each(:in_hand))
+             AND (:suspects
+                  OR lost_leases + 1 < CASE WHEN deliveries + 1 >= :max_deliveries THEN 1 ELSE :suspect_from END
+                  OR deliveries >= :max_deliveries OR lost_leases + 1 >= :max_lost_leases OR expires <= :now)
+           ORDER BY available_at, id LIMIT :limit)
+        UNION ALL
+        SELECT id, available_at FROM (
+          SELECT id, available_at FROM postroom_queue
+           WHERE box = :box AND state = 1 AND available_at <= :now
+             AND (:suspects
+                  OR lost_leases < CASE WHEN deliveries + 1 >= :max_deliveries THEN 1 ELSE :suspect_from END
+                  OR deliveries >= :max_deliveries OR lost_leases >= :max_lost_leases OR expires <= :now)
+           ORDER BY available_at, id LIMIT :limit)
+        ORDER BY available_at, id LIMIT :limit) picked
+  JOIN postroom_work w ON w.id = picked.id
+ ORDER BY picked.available_at, picked.id
+
+-- name: find_claimable_on_topics
+-- Like find_claimable, for some topics. A statement of its own, since the topic costs a read of each message.
+SELECT w.*
+  FROM (SELECT id, available_at FROM (
+          SELECT q.id, q.available_at FROM postroom_queue q JOIN postroom_message m ON m.id = q.id
+           WHERE q.box = :box AND q.state = 2 AND q.available_at <= :now
+             AND q.id NOT IN (SELECT value FROM json_each(:in_hand))
+             AND (:suspects
+                  OR q.lost_leases + 1 < CASE WHEN q.deliveries + 1 >= :max_deliveries THEN 1 ELSE :suspect_from END
+                  OR q.deliveries >= :max_deliveries OR q.lost_leases + 1 >= :max_lost_leases OR q.expires <= :now)
+             AND m.topic IN (SELECT value FROM json_each(:topics))
+           ORDER BY q.available_at, q.id LIMIT :limit)
+        UNION ALL
+        SELECT id, available_at FROM (
+          SELECT q.id, q.available_at FROM postroom_queue q JOIN postroom_message m ON m.id = q.id
+           WHERE q.box = :box AND q.state = 1 AND q.available_at <= :now
+             AND (:suspects
+                  OR q.lost_leases < CASE WHEN q.deliveries + 1 >= :max_deliveries THEN 1 ELSE :suspect_from END
+                  OR q.deliveries >= :max_deliveries OR q.lost_leases >= :max_lost_leases OR q.expires <= :now)
+             AND m.topic IN (SELECT value FROM json_each(:topics))
+           ORDER BY q.available_at, q.id LIMIT :limit)
+        ORDER BY available_at, id LIMIT :limit) picked
+  JOIN postroom_work w ON w.id = picked.id
+ ORDER BY picked.available_at, picked.id
+
+-- name: claim
+-- Claims rows that this transaction has read. Only SQLite needs no check here: it has the write lock since it read
+-- them.
+UPDATE postroom_queue
+   SET state = 2, owner = :owner, fence = fence + 1, deliveries = deliveries + 1, available_at = :until, stale = 0,
+       delayed = 0, lost_leases = lost_leases + (state = 2)
+ WHERE id IN (SELECT value FROM json_each(:ids))
+
+-- name: find_nonempty_lines
+-- Returns the groups that have a member in line. Only SQLite asks when it inserts: the answer stays right under its
+-- write lock.
+SELECT g.value FROM json_each(:groups) g
+ WHERE EXISTS (SELECT 1 FROM postroom_queue q
+                WHERE q.box = :box AND q.group_id = g.value AND NOT (q.delayed AND q.available_at > :now))
+
+-- name: find_candidates
+-- Rows of a FIFO box that can be claimed by their time. Two ranges of the ready index, as in find_claimable. No group
+-- is locked: the transaction has the write lock.
+SELECT h.id, h.group_id, h.expires, h.deliveries, h.lost_leases, :now
+  FROM (SELECT * FROM (
+          SELECT id, group_id, expires, deliveries, lost_leases + 1 AS lost_leases, available_at FROM postroom_queue
+           WHERE box = :box AND state = 2 AND available_at <= :now AND id NOT IN (SELECT value FROM json_each(:seen))
+             AND (:topics IS NULL
+                  OR (SELECT topic FROM postroom_message m WHERE m.id = postroom_queue.id)
+                     IN (SELECT value FROM json_each(:topics)))
+           ORDER BY available_at, id LIMIT :limit)
+        UNION ALL
+        SELECT * FROM (
+          SELECT id, group_id, expires, deliveries, lost_leases, available_at FROM postroom_queue
+           WHERE box = :box AND state = 1 AND available_at <= :now AND id NOT IN (SELECT value FROM json_each(:seen))
+             AND (:topics IS NULL
+                  OR (SELECT topic FROM postroom_message m WHERE m.id = postroom_queue.id)
+                     IN (SELECT value FROM json_each(:topics)))
+           ORDER BY available_at, id LIMIT :limit)) h
+ ORDER BY h.available_at, h.id
+ LIMIT :limit
+
+-- name: read_lines
+-- The lines of groups from their fronts; of a held group only the first in line. The columns are those of Member.
+-- SQLite has no LATERAL: the limit applies to each line, not to all lines together.
+SELECT g.value, NULL, q.id, q.state, q.available_at, q.delayed, q.expires, q.deliveries, q.lost_leases + (q.state = 2),
+       m.topic
+  FROM json_each(:groups) g
+  CROSS JOIN postroom_queue q ON q.id IN (
+        SELECT l.id FROM postroom_queue l
+         WHERE l.box = :box AND l.group_id = g.value
+           AND NOT (l.delayed AND l.available_at > :now)
+         ORDER BY l.id LIMIT :limit)
+  CROSS JOIN postroom_message m ON m.id = q.id
+ WHERE NOT EXISTS (SELECT 1 FROM postroom_queue h INDEXED BY postroom_queue_held
+                    WHERE h.box = :box AND h.group_id = g.value AND h.state = 2
+                      AND (h.available_at > :now OR h.id IN (SELECT value FROM json_each(:in_hand))))
+UNION ALL
+SELECT g.value,
+       (SELECT h.id FROM postroom_queue h INDEXED BY postroom_queue_held
+         WHERE h.box = :box AND h.group_id = g.value AND h.state = 2
+           AND (h.available_at > :now OR h.id IN (SELECT value FROM json_each(:in_hand))) LIMIT 1) AS holder,
+       (SELECT l.id FROM postroom_queue l
+         WHERE l.box = :box AND l.group_id = g.value AND NOT (l.delayed AND l.available_at > :now)
+         ORDER BY l.id LIMIT 1),
+       0, NULL, 0, NULL, 0, 0, ''
+  FROM json_each(:groups) g
+ WHERE holder IS NOT NULL
+ ORDER BY 1, 3
+
+-- name: read_messages
+-- Messages in the order of a list of ids, for a claim. JSON instead of an array.
+SELECT w.* FROM json_each(:ids) i CROSS JOIN postroom_work w ON w.id = i.value ORDER BY i.key
+
+-- name: sleep_behind_first
+-- Lets a row sleep until the first in its line leaves. Under the write lock the first cannot leave meanwhile.
+UPDATE postroom_queue SET state = 1, owner = NULL, available_at = NULL, delayed = 0
+ WHERE id = :id AND :first < :id AND state IN (1, 2)
+
+-- name: promote
+-- Wakes the first in each line, if it sleeps. JSON instead of an array.
+UPDATE postroom_queue SET available_at = :now
+ WHERE id IN (SELECT (SELECT q.id FROM postroom_queue q
+                       WHERE q.box = :box AND q.group_id = g.value
+                         AND NOT (q.delayed AND q.available_at > :now)
+                       ORDER BY q.id
+                       LIMIT 1)
+                FROM json_each(:groups) g)
+   AND state = 1 AND available_at IS NULL
+
+-- name: renew
+-- Returns the renewed leases. No row is locked by another transaction. JSON instead of an array.
+UPDATE postroom_queue SET available_at = :until
+ WHERE box = :box AND owner = :owner AND state = 2
+   AND id IN (SELECT CAST(c.key AS INTEGER) FROM json_each(:claims) c
+               WHERE c.value = postroom_queue.fence AND CAST(c.key AS INTEGER) = postroom_queue.id)
+RETURNING id, 1
+
+-- == settle ==
+
+-- name: find_valid_claims
+-- The columns are those of ValidClaim. JSON instead of an array.
+SELECT q.id, q.attempt, q.group_id, q.stale
+  FROM json_each(:claims) c
+  CROSS JOIN postroom_queue q ON q.id = CAST(c.key AS INTEGER) AND q.fence = c.value
+ WHERE q.box = :box AND q.owner = :owner AND q.state = 2
+
+-- name: end_batch
+-- Releases the claimed members of a group behind the given one, uncounted. Without statistics SQLite prefers the ready
+-- index, and would read every claim of the box.
+UPDATE postroom_queue INDEXED BY postroom_queue_held SET state = 1, owner = NULL, available_at = NULL
+ WHERE box = :box AND group_id = :group_id AND id > :id AND state = 2
+
+-- name: complete
+-- Inserts successes into the ledger; `dequeue` then deletes their queue rows. SQLite cannot do both in one statement.
+INSERT INTO postroom_ledger (id, box, completed_at, completed_by, ending, attempt, deliveries, last_error)
+SELECT q.id, q.box, :now, q.owner, 'handled', q.attempt, q.deliveries, q.last_error
+  FROM json_each(:claims) c
+  CROSS JOIN postroom_queue q ON q.id = CAST(c.key AS INTEGER) AND q.fence = c.value
+ WHERE q.box = :box AND q.owner = :owner AND q.state = 2
+RETURNING id
+
+-- name: finish
+-- JSON instead of an array.
+INSERT INTO postroom_ledger (id, box, completed_at, completed_by, ending, attempt, deliveries, last_error)
+SELECT id, box, :now, NULL, :ending, attempt, deliveries, last_error
+  FROM postroom_queue
+ WHERE id IN (SELECT value FROM json_each(:ids))
+
+-- name: dequeue
+-- JSON instead of an array.
+DELETE FROM postroom_queue WHERE id IN (SELECT value FROM json_each(:ids)) RETURNING group_id
+
+-- name: erase_content
+-- JSON instead of an array.
+UPDATE postroom_message SET payload = '', format = 'text', headers = NULL
+ WHERE id IN (SELECT value FROM json_each(:ids))
+
+-- == replay, purge, find ==
+
+-- name: lock_dead
+-- Returns which of these messages are dead. The write lock is enough. JSON instead of an array.
+SELECT q.id FROM json_each(:ids) i CROSS JOIN postroom_queue q ON q.id = i.value WHERE q.state = 4
+
+-- name: find_waiting
+-- Waiting messages, in id order. No index has all of them: the ready index has those with a time, and the line index
+-- has those that sleep. INDEXED BY and `+id` keep SQLite from reading the table.
+SELECT w.*
+  FROM (SELECT id FROM postroom_queue INDEXED BY postroom_queue_ready
+         WHERE box = :box AND state = 1 AND available_at IS NOT NULL AND +id > :after
+        UNION ALL
+        SELECT id FROM postroom_queue INDEXED BY postroom_queue_line
+         WHERE box = :box AND group_id IS NOT NULL AND state = 1 AND available_at IS NULL AND +id > :after) waiting
+  CROSS JOIN postroom_work w ON w.id = waiting.id
+ WHERE (:topic IS NULL OR w.topic = :topic)
+   AND (:source IS NULL OR w.source = :source)
+   AND (:group_id IS NULL OR w.group_id = :group_id)
+   AND (:correlation_id IS NULL OR w.correlation_id = :correlation_id)
+ ORDER BY waiting.id
+ LIMIT :limit
+
+-- name: find_by_ids
+-- JSON instead of an array.
+SELECT e.* FROM json_each(:ids) i CROSS JOIN postroom_entry e ON e.id = i.value WHERE e.box = :box ORDER BY e.id
+
+-- name: purge_done
+-- Times are integers here, so `first_seen + :window` is plain addition. No row needs a lock.
+DELETE FROM postroom_ledger
+ WHERE id IN (SELECT l.id
+                FROM postroom_ledger l
+                JOIN postroom_message m ON m.id = l.id
+               WHERE l.box = :box AND l.completed_at <= :cutoff
+                 AND (:sliding = 0 OR m.last_seen <= :cutoff)
+                 AND (:window IS NULL OR m.first_seen + :window <= :now)
+               ORDER BY l.completed_at, l.id
+               LIMIT :limit)
+RETURNING id
+
+-- name: purge_dead
+-- The partial index is on the state. No row needs a lock.
+DELETE FROM postroom_queue
+ WHERE id IN (SELECT id FROM postroom_queue
+               WHERE box = :box AND state = 4 AND died_at <= :cutoff ORDER BY id LIMIT :limit)
+RETURNING id, group_id
+
+-- name: purge_seen
+-- The partial index is on the state. No row needs a lock.
+DELETE FROM postroom_queue
+ WHERE id IN (SELECT q.id FROM postroom_queue q
+                JOIN postroom_message m ON m.id = q.id
+               WHERE q.box = :box AND q.state = 0 AND m.last_seen <= :cutoff ORDER BY q.id LIMIT :limit)
+RETURNING id, group_id
+
+-- name: delete_messages
+-- JSON instead of an array.
+DELETE FROM postroom_message WHERE id IN (SELECT value FROM json_each(:ids))

@@ -1,0 +1,38 @@
+"""From a SQLite URL to a store."""
+
+from __future__ import annotations
+
+from postroom._stores.options import StoreOptions
+from postroom._stores.sql.sqlite.aiosqlite_driver import AiosqliteDriver
+from postroom._stores.sql.sqlite.connection import MEMORY
+from postroom._stores.sql.sqlite.engine import SqliteEngine
+from postroom._stores.sql.sqlite.sqlite3_driver import Sqlite3Driver
+from postroom._stores.sql.store import SqlStore, SyncSqlStore
+from postroom.errors import ArgumentValueError
+
+ERROR_PACKAGES = frozenset({"sqlite3"})
+"""Packages whose errors say what is wrong with the database."""
+
+DIALECT = SqliteEngine.name
+
+
+def make_engine(prefix: str, schema: str | None) -> SqliteEngine:
+    """Returns the engine for `postroom.sqlalchemy`."""
+    if schema is not None:
+        raise ArgumentValueError(f"{SqliteEngine.name} knows no schema: leave it out")
+    return SqliteEngine(prefix)
+
+
+def open_store(scheme: str, rest: str, options: StoreOptions) -> SqlStore | SyncSqlStore:
+    if not rest.startswith("/") or rest == "/":
+        raise ArgumentValueError(
+            "a SQLite URL has three slashes and a path: sqlite:///shop.db beside you, sqlite:////srv/shop.db anywhere"
+        )
+    if "?" in rest:
+        raise ArgumentValueError("a SQLite URL takes no parameters after ?")
+    options.refuse(f"{scheme}:///", "schema", "pool")
+    path, engine = rest[1:], SqliteEngine(options.prefix)
+    settings = {"deploy_schema": options.deploy_schema, "durable": path != MEMORY}
+    if options.mode == "async":
+        return SqlStore(AiosqliteDriver(path, engine=engine, clock=options.clock), **settings)
+    return SyncSqlStore(Sqlite3Driver(path, engine=engine, clock=options.clock), **settings)
