@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+from typing import Any
 from urllib.parse import urlsplit
 
 import psycopg
@@ -55,16 +56,26 @@ def shared_database() -> str:
     return url
 
 
+_CLEANING = ";".join(f"DELETE FROM postroom_{table}" for table in ("message", "queue", "ledger", "nudge", "box"))
+
+
 def clean_database() -> str:
-    """The same, without any rows."""
+    """Returns the URL of the shared database, after it has deleted all rows."""
     url = shared_database()
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("DELETE FROM postroom_message")
-        connection.execute("DELETE FROM postroom_queue")
-        connection.execute("DELETE FROM postroom_ledger")
-        connection.execute("DELETE FROM postroom_nudge")
-        connection.execute("DELETE FROM postroom_box")
+    try:
+        _cleaner(url).execute(_CLEANING.encode())
+    except psycopg.OperationalError:  # a test has ended all sessions of the database
+        _cleaner.cache_clear()
+        _cleaner(url).execute(_CLEANING.encode())
     return url
+
+
+@functools.cache
+def _cleaner(url: str) -> psycopg.Connection[Any]:
+    """A connection that stays open: to connect takes longer than to delete."""
+    connection = psycopg.connect(url, autocommit=True)
+    atexit.register(connection.close)
+    return connection
 
 
 def with_driver(url: str, driver: str) -> str:

@@ -1,4 +1,4 @@
-"""A cancellation that a library has dropped.
+"""Cancellations: one that a library has dropped, and one that comes twice.
 
 `asyncio.wait_for` of Python 3.11, which drivers use, drops a cancellation that arrives while it ends. The task then
 goes on, but it still counts the request (`Task.cancelling`). A loop without an end checks for this.
@@ -19,3 +19,13 @@ def check_cancelled() -> None:
     """Raises CancelledError if the current task was asked to end."""
     if is_cancelled():
         raise asyncio.CancelledError
+
+
+def cancel_once(task: asyncio.Task[object]) -> None:
+    """Cancels a task that was not asked to end before.
+
+    `asyncio.run` cancels all tasks when its loop ends. A second cancellation would interrupt the first: psycopg then
+    closes a connection whose statement it is cancelling, and logs a warning.
+    """
+    if not task.cancelling():
+        task.cancel()

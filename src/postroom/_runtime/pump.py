@@ -10,6 +10,7 @@ import asyncio
 import logging
 
 from postroom._boxes.handlers import Handlers
+from postroom._kernel.cancellation import cancel_once
 from postroom._kernel.ids import OwnerToken
 from postroom._kernel.observer import Event
 from postroom._kernel.policy import Box
@@ -79,7 +80,7 @@ class Pump:
         finally:
             self._executor.closing = True
             for task in tasks:
-                task.cancel()
+                cancel_once(task)
             _, running = await asyncio.wait(tasks, timeout=CANCEL_SECONDS)
             if running:
                 _log.error("%s %d handlers ignore that they were cancelled; left behind", self.where, len(running))

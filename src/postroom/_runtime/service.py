@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+from postroom._kernel.cancellation import cancel_once
 from postroom._kernel.texts import ErrorTexts
 
 _log = logging.getLogger("postroom")
@@ -73,6 +74,10 @@ class Service:
         A library may drop the cancellation (see `_kernel/cancellation.py`), so it is repeated, after longer than a duty
         takes to clean up.
         """
-        while self._task is not None and not self._task.done():
-            self._task.cancel()
-            await asyncio.wait([self._task], timeout=CANCEL_AGAIN_SECONDS)
+        if self._task is None:
+            return
+        cancel_once(self._task)
+        while not self._task.done():
+            _, running = await asyncio.wait([self._task], timeout=CANCEL_AGAIN_SECONDS)
+            if running:
+                self._task.cancel()
