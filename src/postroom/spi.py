@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from inspect import iscoroutinefunction
 from types import FunctionType, MappingProxyType
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from postroom._kernel.clock import Clock, SystemClock
 from postroom._kernel.line import LineMember, claimable_front, is_in_line, without_suspects
@@ -100,8 +100,9 @@ __all__ = [
 Mark = Literal["processing", "processed", "dead", "skipped"]
 """The target of `KeyStore.mark`. `skipped`: a dead letter stays dead, but no longer blocks its FIFO group."""
 
-Tx = Any
-"""An open transaction of the caller, or None: a connection, a session, or what `Transactor.transaction` yields."""
+Tx: TypeAlias = Any
+"""An open transaction of the caller, or None: a connection, a cursor or a session of a driver, of SQLAlchemy or of
+Django, or what `Transactor.transaction` yields. The store checks it."""
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 

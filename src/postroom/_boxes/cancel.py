@@ -7,11 +7,12 @@ from collections.abc import Iterable
 from postroom._boxes import check, selection
 from postroom._boxes.base import BoxBase
 from postroom._boxes.selection import Named
-from postroom._boxes.transaction import NOT_GIVEN, Tx, resolve
+from postroom._boxes.transaction import NOT_GIVEN, resolve
 from postroom._kernel.message import Key
 from postroom._kernel.program import Program, call, verb
 from postroom._kernel.states import State
 from postroom.errors import ArgumentTypeError
+from postroom.spi import Tx
 
 
 class CancelVerbs(BoxBase):

@@ -6,10 +6,11 @@ from collections.abc import Iterable
 
 from postroom._boxes import check, selection
 from postroom._boxes.base import BoxBase
-from postroom._boxes.transaction import NOT_GIVEN, Tx, resolve
+from postroom._boxes.transaction import NOT_GIVEN, resolve
 from postroom._kernel.message import AnyMessage, Key, Receipt
 from postroom._kernel.program import Program, call, verb
 from postroom._kernel.states import State
+from postroom.spi import Tx
 
 
 class DeadLetterVerbs(BoxBase):

@@ -10,10 +10,11 @@ from typing import Any, Protocol, TypeVar, Unpack, cast, overload
 from postroom._boxes import check, duplicates
 from postroom._boxes.base import BoxBase
 from postroom._boxes.new_message import MISSING, MessageOptions, NewMessage, TypedMessage
-from postroom._boxes.transaction import NOT_GIVEN, Tx, resolve
+from postroom._boxes.transaction import NOT_GIVEN, resolve
 from postroom._kernel.message import Draft, Receipt
 from postroom._kernel.program import Async, Program, Sync, call, verb
 from postroom.errors import ArgumentTypeError, ArgumentValueError, FeatureMissing
+from postroom.spi import Tx
 
 R_co = TypeVar("R_co", covariant=True)
 

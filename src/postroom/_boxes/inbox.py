@@ -8,13 +8,13 @@ from uuid import UUID
 from postroom._boxes import check, dead_letter_log
 from postroom._boxes.box import BoxVerbs
 from postroom._boxes.selection import Claimed
-from postroom._boxes.transaction import NOT_GIVEN, Tx, resolve
+from postroom._boxes.transaction import NOT_GIVEN, resolve
 from postroom._boxes.workers import WorkerVerbs
 from postroom._kernel.message import Draft, Key
 from postroom._kernel.program import Async, Program, Sync, call, verb
 from postroom._kernel.queries import Filter
 from postroom._kernel.states import State
-from postroom.spi import Mark
+from postroom.spi import Mark, Tx
 
 
 class InboxVerbs(BoxVerbs):

@@ -7,9 +7,10 @@ from uuid import UUID
 
 from postroom._boxes.box import BoxVerbs
 from postroom._boxes.selection import Claimed
-from postroom._boxes.transaction import NOT_GIVEN, Tx
+from postroom._boxes.transaction import NOT_GIVEN
 from postroom._boxes.workers import WorkerVerbs
 from postroom._kernel.program import Async, Program, Sync, verb
+from postroom.spi import Tx
 
 
 class OutboxVerbs(BoxVerbs):

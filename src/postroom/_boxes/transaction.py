@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from postroom._kernel.scope import Entry
 from postroom._room_store import RoomStore, handling, on_same_database
 from postroom.errors import FeatureMissing, TransactionRefused
-
-Tx: TypeAlias = Any
-"""Your open transaction: a connection, a cursor or a session of your driver or of SQLAlchemy. Its store checks it."""
+from postroom.spi import Tx
 
 
 class _Tx(Enum):

@@ -9,11 +9,12 @@ from uuid import UUID
 from postroom._boxes import check, dead_letter_log, selection
 from postroom._boxes.base import BoxBase
 from postroom._boxes.selection import Claimed
-from postroom._boxes.transaction import NOT_GIVEN, Tx, resolve
+from postroom._boxes.transaction import NOT_GIVEN, resolve
 from postroom._kernel.message import AnyMessage, Claim
 from postroom._kernel.program import Program, call, verb
 from postroom._kernel.queries import ClaimRequest
 from postroom._kernel.settlement import Settlement, Target
+from postroom.spi import Tx
 
 DEFAULT_LEASE_SECONDS = 30
 DEFAULT_BATCH_SIZE = 50

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from postroom._stores.sql.engine import Engine
 from postroom._stores.sql.statements import SqlProgram
-from postroom._stores.sql.transactions import Tx
+from postroom.spi import Tx
 
 
 class Driver(Protocol):

@@ -17,8 +17,9 @@ from postroom._kernel.program import Async, Mode, Pending, Program, Sync, call, 
 from postroom._stores.sql.engine import Engine
 from postroom._stores.sql.error_codes import ErrorCodes, FailedStatements, client_error_name
 from postroom._stores.sql.statements import Many, SqlProgram, Statement, Step
-from postroom._stores.sql.transactions import CallerAdapter, CallerConnections, Connection, Tx
+from postroom._stores.sql.transactions import CallerAdapter, CallerConnections, Connection
 from postroom.errors import CommitUnknown, RoomClosed, TransactionAborted, TransactionRefused, refuse
+from postroom.spi import Tx
 
 R = TypeVar("R")
 ClientPool: TypeAlias = Any

@@ -11,11 +11,10 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from postroom._kernel.program import Mode, Program, call
 from postroom.errors import refuse
+from postroom.spi import Tx
 
 Connection: TypeAlias = Any
 """A connection of a client library. Only its adapter knows more."""
-Tx: TypeAlias = Any
-"""What a caller passes as `tx`: a connection, or an object of SQLAlchemy or Django that has one."""
 
 FAILED = "its transaction has failed: roll it back first"
 

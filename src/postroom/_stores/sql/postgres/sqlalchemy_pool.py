@@ -10,7 +10,8 @@ from postroom._kernel.local import UserPool
 from postroom._kernel.program import Async, Program, Sync, call, verb
 from postroom._stores.sql.network import Adapter, Checkout, ClientPool, RecordError
 from postroom._stores.sql.postgres.errors import sqlstate
-from postroom._stores.sql.transactions import Connection, Tx
+from postroom._stores.sql.transactions import Connection
+from postroom.spi import Tx
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import ExceptionContext

@@ -16,7 +16,7 @@ from postroom._stores.sql.sqlite.connection import MEMORY, connect
 from postroom._stores.sql.sqlite.driver import SqliteVerbs, transaction_of_task
 from postroom._stores.sql.sqlite.engine import SqliteEngine
 from postroom._stores.sql.statements import SqlProgram
-from postroom._stores.sql.transactions import Tx
+from postroom.spi import Tx
 
 if TYPE_CHECKING:
     import aiosqlite

@@ -14,8 +14,9 @@ from postroom._stores.sql.sqlite.connection import MEMORY, check_same_database, 
 from postroom._stores.sql.sqlite.engine import SqliteEngine
 from postroom._stores.sql.sqlite.execution import Now, Start, in_caller_transaction, in_own_transaction
 from postroom._stores.sql.sqlite.forks import close_at_fork
-from postroom._stores.sql.transactions import CallerConnections, Connection, Tx
+from postroom._stores.sql.transactions import CallerConnections, Connection
 from postroom.errors import RoomClosed, refuse
+from postroom.spi import Tx
 
 R = TypeVar("R")
 

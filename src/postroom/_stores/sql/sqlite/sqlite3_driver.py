@@ -13,7 +13,7 @@ from postroom._stores.sql.sqlite.connection import connect
 from postroom._stores.sql.sqlite.driver import SqliteVerbs
 from postroom._stores.sql.sqlite.engine import SqliteEngine
 from postroom._stores.sql.statements import SqlProgram
-from postroom._stores.sql.transactions import Tx
+from postroom.spi import Tx
 
 
 class Sqlite3Driver(SqliteVerbs, Sync):
