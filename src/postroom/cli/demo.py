@@ -227,13 +227,13 @@ class Stage:
         """Updates the progress bar, and returns how many messages are finished."""
         if self.fate == "doomed" and not self._victim.process.is_alive():
             self.fate = "dead"
-            self._tell_of_the_dead()
+            self._report_the_killed_worker()
         counts = self._inbox.counts()
         finished = counts[State.DONE] + counts[State.DEAD]
         self._progress.update(self._bar, completed=finished)
         return finished
 
-    def _tell_of_the_dead(self) -> None:
+    def _report_the_killed_worker(self) -> None:
         claimed = self._inbox.find(states=[State.CLAIMED], limit=1000)
         self.held = [message for message in claimed if message.claim and message.claim.owner == self._victim.owner]
         self._console.print(

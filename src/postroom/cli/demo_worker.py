@@ -100,7 +100,7 @@ def handle(message: AnyMessage) -> None:
     if message.payload["poison"]:
         raise ValueError("this message can never be handled")
     if message.attempt + 1 < MAX_ATTEMPTS and random.random() < FAILURE_RATE:
-        raise TimeoutError("somebody did not answer in time")
+        raise TimeoutError("a service did not respond in time")
 
 
 def give_back(inbox: Inbox, owner: OwnerToken, message: AnyMessage, reason: str, db: sqlite3.Connection) -> None:

@@ -70,13 +70,13 @@ def _risks(settings: Mapping[str, str | None]) -> list[str]:
     risks = []
     policy = settings.get("maxmemory-policy")
     if policy is None:
-        risks.append("it does not tell whether it evicts keys when memory is short")
+        risks.append("it does not report whether it evicts keys when memory is short")
     elif policy != "noeviction":
         risks.append(f"it evicts keys when memory is short (maxmemory-policy is {policy}, not noeviction)")
     log, snapshots = settings.get("appendonly"), settings.get("save")
     if log != "yes":
         if snapshots is None:
-            risks.append("it does not tell whether it writes snapshots to the disk")
+            risks.append("it does not report whether it writes snapshots to the disk")
         elif snapshots:
             risks.append("it writes snapshots only (appendonly is no): what came after the last is lost with it")
         else:

@@ -1,4 +1,4 @@
-"""What a connection to PostgreSQL is told: how to plan, how to begin a transaction, how long to wait."""
+"""Settings of a connection to PostgreSQL: query planning, the begin of transactions, timeouts."""
 
 from __future__ import annotations
 

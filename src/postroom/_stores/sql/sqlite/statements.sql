@@ -91,8 +91,8 @@ UPDATE postroom_queue
  WHERE id IN (SELECT value FROM json_each(:ids))
 
 -- name: find_nonempty_lines
--- Returns the groups that have a member in line. Only SQLite asks when it inserts: the answer stays right under its
--- write lock.
+-- Returns the groups that have a member in line. Only SQLite runs this at an insert: its write lock keeps
+-- the result valid.
 SELECT g.value FROM json_each(:groups) g
  WHERE EXISTS (SELECT 1 FROM postroom_queue q
                 WHERE q.box = :box AND q.group_id = g.value AND NOT (q.delayed AND q.available_at > :now))
