@@ -52,11 +52,11 @@ class Worker:
         reader = asyncio.StreamReader()
         await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
         await self._subject.open()
-        self._reply({"answer": "ready"})
+        self._reply({"result": "ready"})
         while line := await reader.readline():
             verb, arguments = json.loads(line)
             try:
-                self._reply({"answer": await self._verbs[verb](**arguments)})
+                self._reply({"result": await self._verbs[verb](**arguments)})
             except Exception as error:  # noqa: BLE001 - it belongs to the parent
                 _log.exception("%s failed", verb)
                 self._reply({"error": f"{type(error).__name__}: {error}"})
@@ -97,8 +97,8 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING)
     replies = _keep_standard_output()
 
-    def reply(answer: Any) -> None:
-        replies.write(json.dumps(answer) + "\n")
+    def reply(content: Any) -> None:
+        replies.write(json.dumps(content) + "\n")
         replies.flush()
 
     subject = find_contenders(package).find(name)(url, int(groups))

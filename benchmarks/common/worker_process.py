@@ -56,11 +56,11 @@ class WorkerProcess:
     def await_ready(self) -> None:
         """Waits until the process is ready. Several processes can start at the same time."""
         if not self._ready:
-            self._await_answer()
+            self._await_result()
             self._ready = True
 
     def end(self) -> Any:
-        return self._await_answer()
+        return self._await_result()
 
     def drain(self, batch: int, expected: int) -> Span:
         span = Span(*self.ask("drain", batch=batch, expected=expected))
@@ -79,11 +79,11 @@ class WorkerProcess:
             raise WorkerFailed(f"{self.name}: {found} came instead of a handler call")
         return float(found["handled"])
 
-    def _await_answer(self) -> Any:
+    def _await_result(self) -> Any:
         found = self._read()
         if "error" in found:
             raise WorkerFailed(f"{self.name}: {found['error']}")
-        return found["answer"]
+        return found["result"]
 
     def _read(self) -> dict[str, Any]:
         output = self._process.stdout
@@ -93,7 +93,7 @@ class WorkerProcess:
             while not self._lines:
                 if not selector.select(PATIENCE):
                     self._process.kill()
-                    raise WorkerFailed(f"{self.name}: no answer in {PATIENCE:g} s")
+                    raise WorkerFailed(f"{self.name}: no reply in {PATIENCE:g} s")
                 read = output.read1(65536)  # type: ignore[attr-defined]
                 if not read:
                     raise WorkerFailed(f"{self.name}: the process has ended")

@@ -1,4 +1,4 @@
-"""What PostgreSQL refuses: what the room tries again, what reaches the caller, and what neither may tell."""
+"""Errors of PostgreSQL: which the room retries, which it raises, and what neither logs nor errors may contain."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def known(number: int = 1) -> NewMessage:
 
 
 async def waits_for_a_lock(caller: Any) -> None:
-    """Until somebody waits for the caller's locks."""
+    """Waits until another connection waits for the caller's locks."""
     query = "SELECT count(*) FROM pg_stat_activity WHERE pg_backend_pid() = ANY (pg_blocking_pids(pid))"
     async with asyncio.timeout(10):
         while not await caller.fetchval(query):
@@ -89,7 +89,7 @@ async def test_a_callers_serialization_failure_reaches_the_caller(url: str, call
 
 @each_driver
 async def test_an_old_snapshot_may_ack_but_not_claim_from_lines(url: str, caller: Any, driver: str) -> None:
-    """Whoever came after the snapshot is woken all the same."""
+    """A message that came after the snapshot is promoted all the same."""
     async with Postroom(with_driver(url, driver)) as room:
         box, owner = room.inbox("lines", order="fifo"), uuid4()
         await box.enqueue_many([NewMessage("t", 1, "s", "1", group="g")])
@@ -116,7 +116,7 @@ async def test_databases_with_other_defaults_work_too(url: str, caller: Any, dri
 
 
 @each_driver
-async def test_a_lock_that_is_not_to_be_had_is_tried_again_and_then_told(url: str, caller: Any, driver: str) -> None:
+async def test_a_lock_timeout_is_retried_and_then_raised(url: str, caller: Any, driver: str) -> None:
     await set_for_all(caller, "lock_timeout", "50ms")
     async with Postroom(with_driver(url, driver), storage_retry=QUICK) as room:
         box = room.inbox()
@@ -134,7 +134,7 @@ async def test_a_lock_that_is_not_to_be_had_is_tried_again_and_then_told(url: st
 
 
 @each_driver
-async def test_a_statement_that_takes_too_long_is_told_at_once(url: str, caller: Any, driver: str) -> None:
+async def test_a_statement_timeout_is_raised_without_a_retry(url: str, caller: Any, driver: str) -> None:
     """To try it again would only take as long again."""
     await set_for_all(caller, "statement_timeout", "50ms")
     await caller.execute("SET statement_timeout = 0")
@@ -193,7 +193,9 @@ class Crowd:
 
 
 @each_driver
-async def test_a_crowded_server_is_told_and_then_used_again(server: PostgresServer, database: str, driver: str) -> None:
+async def test_a_server_without_free_connections_raises_and_is_used_again(
+    server: PostgresServer, database: str, driver: str
+) -> None:
     server.stop()
     server.settings = {"max_connections": "8", "superuser_reserved_connections": "0", "max_wal_senders": "0"}
     server.start()
@@ -212,7 +214,7 @@ async def test_a_crowded_server_is_told_and_then_used_again(server: PostgresServ
             await box.enqueue("t", PAYLOAD, source="s", message_id="1")
         await room.start()  # its workers wait for better times
         await asyncio.to_thread(crowd.go)
-        wait_for(server.answers, "a free connection")
+        wait_for(server.is_responding, "a free connection")
         await box.enqueue("t", PAYLOAD, source="s", message_id="1")
         await asyncio.wait_for(handled.wait(), 20)
     finally:
@@ -222,16 +224,16 @@ async def test_a_crowded_server_is_told_and_then_used_again(server: PostgresServ
 
 
 @each_driver
-async def test_neither_logs_nor_errors_tell_passwords_or_payloads(
+async def test_neither_logs_nor_errors_contain_passwords_or_payloads(
     url: str, caller: Any, driver: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    told: list[str] = []
-    refused = f"postgresql://somebody:{PASSWORD}@127.0.0.1:1/db"
+    texts: list[str] = []
+    refused = f"postgresql://user:{PASSWORD}@127.0.0.1:1/db"
     for place in (refused, f"{refused}?nonsense=1", refused.replace(PASSWORD, f"x/{PASSWORD}")):
         for make, wanted in ((Postroom, driver), (SyncPostroom, "psycopg")):
-            told += await said_by(make, with_driver(place, wanted))
-    # A server that tells parameters with its errors, if it is asked to.
+            texts += await said_by(make, with_driver(place, wanted))
+    # This setting adds parameters to the server's errors.
     await set_for_all(caller, "log_parameter_max_length_on_error", "-1")
     await set_for_all(caller, "lock_timeout", "20ms")
     async with Postroom(with_driver(url, driver), storage_retry=QUICK) as room:
@@ -242,8 +244,8 @@ async def test_neither_logs_nor_errors_tell_passwords_or_payloads(
         with pytest.raises(Exception, match="lock timeout"):
             await room.inbox().enqueue_many([known()])
         await transaction.rollback()
-    assert told
-    for text in (*told, caplog.text):
+    assert texts
+    for text in (*texts, caplog.text):
         assert PASSWORD not in text
         assert PAYLOAD not in text
 

@@ -77,7 +77,7 @@ class TestTable:
             ({"requirements": ()}, "names no requirement"),
         ],
     )
-    def test_an_entry_that_does_not_fit_is_told(self, tree: Path, change: dict[str, Any], complaint: str) -> None:
+    def test_an_entry_that_does_not_fit_is_reported(self, tree: Path, change: dict[str, Any], complaint: str) -> None:
         [problem] = replace(MUTANT, **change).problems(tree, known_ids())
         assert complaint in problem
 

@@ -12,7 +12,7 @@ import pytest
 import redis
 from tools.requirements import ROOT
 from tools.servers.base import ServerFailed, ServerMissing, missing, wait_for
-from tools.servers.redis import RedisServer, answers, default_redis, find_binary
+from tools.servers.redis import RedisServer, default_redis, find_binary, is_responding
 from tools.servers.redis_cluster import RedisCluster
 from tools.servers.redis_sentinel import RedisSentinel
 from tools.servers.valkey import ValkeyServer, find_valkey
@@ -54,7 +54,7 @@ def test_without_a_log_a_kill_loses_what_no_snapshot_has(server: RedisServer) ->
     server.query("SAVE")
     server.query("SET", "entry", 2)
     server.kill()
-    assert not answers(server.url())
+    assert not is_responding(server.url())
     server.start()
     assert server.query("GET", "entry") == "1"
 
@@ -67,7 +67,7 @@ def test_with_a_log_on_the_disk_a_kill_loses_nothing(binary: Path) -> None:
         assert server.query("GET", "entry") == "1"
 
 
-def test_a_paused_server_answers_when_it_goes_on(server: RedisServer) -> None:
+def test_a_paused_server_responds_after_it_is_resumed(server: RedisServer) -> None:
     with redis.Redis.from_url(server.url(), socket_timeout=0.1) as client:
         client.ping()
         server.pause()
@@ -79,14 +79,14 @@ def test_a_paused_server_answers_when_it_goes_on(server: RedisServer) -> None:
     assert server.query("PING")
 
 
-def test_a_server_that_cannot_start_tells_its_log_and_leaves_nothing(binary: Path) -> None:
+def test_a_server_that_cannot_start_raises_its_log_and_leaves_nothing(binary: Path) -> None:
     broken = RedisServer({"no-such-setting": "1"}, binary=binary)
     with pytest.raises(ServerFailed, match="no-such-setting"), broken:
         pass
     assert not broken.folder.exists()
 
 
-def test_a_valkey_answers_too() -> None:
+def test_a_valkey_responds_too() -> None:
     try:
         find_valkey()
     except ServerMissing as reason:
@@ -122,17 +122,17 @@ def test_sentinels_put_a_replica_in_the_place_of_a_dead_primary(binary: Path) ->
         new = sentinel.fail_over()
         assert new is not old
         assert new.query("GET", "entry") == "1"
-        told = redis.Sentinel(sentinel.addresses).discover_master(sentinel.service)  # type: ignore[no-untyped-call]
-        assert told == new.address
+        primary = redis.Sentinel(sentinel.addresses).discover_master(sentinel.service)  # type: ignore[no-untyped-call]
+        assert primary == new.address
     assert not any(server.folder.exists() for server in sentinel.servers)
 
 
-def test_the_default_server_answers() -> None:
+def test_the_default_server_responds() -> None:
     try:
         url = default_redis()
     except ServerMissing as reason:
         missing(reason)
-    assert answers(url)
+    assert is_responding(url)
     assert default_redis() is url
 
 

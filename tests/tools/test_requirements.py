@@ -113,7 +113,7 @@ def page(project: Path) -> list[str]:
 
 
 class TestTool:
-    def test_the_page_tells_tests_stores_and_differences(self, project: Path) -> None:
+    def test_the_page_lists_tests_stores_and_differences(self, project: Path) -> None:
         assert check(project) == "requirements: 3 proven, 0 in part, 1 met differently, 2 not yet"
         lines = page(project)
         assert "| IBX-001 | must | Key \\| pair | `TestQueue::test_key` (PostgreSQL, SQLite, memory) |" in lines
@@ -338,7 +338,7 @@ class TestPlugin:
         return json.loads(file.read_text())["proofs"] if file.exists() else None
 
     @pytest.mark.parametrize("arguments", [(), ("tests",), ("-n", "1")], ids=["alone", "named", "xdist"])
-    def test_a_full_run_tells_what_passed_and_where(self, suite: Path, arguments: tuple[str, ...]) -> None:
+    def test_a_full_run_records_what_passed_and_where(self, suite: Path, arguments: tuple[str, ...]) -> None:
         output = self.run(suite, *arguments)
         assert self.proofs(suite) == {
             "IBX-001": {"tests/test_sample.py::test_key": ["memory", "sqlite3"]},

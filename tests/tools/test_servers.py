@@ -14,7 +14,7 @@ import pytest
 from tools.requirements import ROOT
 from tools.servers.base import ServerFailed, ServerMissing, missing, wait_for
 from tools.servers.pgbouncer import PgBouncer
-from tools.servers.postgres import PostgresServer, answers, default_postgres, find_binaries
+from tools.servers.postgres import PostgresServer, default_postgres, find_binaries, is_responding
 from tools.servers.proxy import Proxy
 
 
@@ -71,14 +71,14 @@ def test_a_committed_row_survives_a_kill_and_an_open_transaction_does_not(ledger
         connection.execute("insert into ledger values (2)")
         ledger.kill()
         assert (ledger.data / "postmaster.pid").exists()  # a server that ends in order removes it
-        assert not answers(ledger.url())
+        assert not is_responding(ledger.url())
         with pytest.raises(psycopg.OperationalError):
             connection.execute("select 1")
     ledger.start()
     assert entries(ledger) == [1]
 
 
-def test_a_paused_server_answers_when_it_goes_on(ledger: PostgresServer) -> None:
+def test_a_paused_server_responds_after_it_is_resumed(ledger: PostgresServer) -> None:
     with psycopg.connect(ledger.url()) as connection:
         connection.execute("select 1")
         ledger.pause()
@@ -95,7 +95,7 @@ def test_a_database_is_made(server: PostgresServer) -> None:
         assert connection.info.dbname == "Of its own"
 
 
-def test_a_server_that_cannot_start_tells_its_log_and_leaves_nothing(server: PostgresServer) -> None:
+def test_a_server_that_cannot_start_raises_its_log_and_leaves_nothing(server: PostgresServer) -> None:
     broken = PostgresServer({"no_such_setting": "1"}, binaries=server.binaries)
     with pytest.raises(ServerFailed, match="no_such_setting"), broken:
         pass
@@ -161,7 +161,7 @@ async def test_a_frozen_proxy_holds_the_bytes_until_it_thaws(proxy: Proxy) -> No
         writer.close()
 
 
-def test_a_commit_whose_answer_was_cut_is_a_commit(ledger: PostgresServer, proxy: Proxy) -> None:
+def test_a_commit_whose_reply_was_cut_is_a_commit(ledger: PostgresServer, proxy: Proxy) -> None:
     with through(proxy) as connection, through(proxy) as bystander:
         connection.execute("insert into ledger values (1)")
         cut = proxy.cut_after(lambda data: b"COMMIT" in data)
@@ -189,12 +189,12 @@ def test_a_bouncer_shares_one_connection_between_transactions(ledger: PostgresSe
     assert entries(ledger) == [1, 1, 1]
 
 
-def test_the_default_server_answers() -> None:
+def test_the_default_server_responds() -> None:
     try:
         url = default_postgres()
     except ServerMissing as reason:
         missing(reason)
-    assert answers(url)
+    assert is_responding(url)
     assert default_postgres() is url
 
 
@@ -233,8 +233,8 @@ def test_a_server_ends_with_the_process_that_started_it(server: PostgresServer, 
         cwd=ROOT,
     ) as owner:
         assert owner.stdout is not None
-        pid, folder, answer = owner.stdout.readline().decode().split()
-        assert answer == "1"
+        pid, folder, result = owner.stdout.readline().decode().split()
+        assert result == "1"
         assert Path(folder).exists()
         if end == "kill":
             owner.send_signal(signal.SIGKILL)

@@ -66,7 +66,7 @@ def test_without_redis_a_private_valkey_is_started(programs: Path) -> None:
 )
 def test_a_server_that_was_named_and_is_not_there_is_named_in_the_reason(module: str, variable: str, url: str) -> None:
     done = run(f"from tools.servers.{module} import default_{module} as find; find()", **{variable: url})
-    assert f"the server of {variable} does not answer" in done.stderr.splitlines()[-1]
+    assert f"the server of {variable} does not respond" in done.stderr.splitlines()[-1]
 
 
 def test_a_private_postgresql_is_started_from_what_is_installed() -> None:
@@ -77,9 +77,9 @@ def test_a_private_postgresql_is_started_from_what_is_installed() -> None:
     except ServerMissing as reason:
         missing(reason)
     done = run(
-        "from tools.servers.postgres import answers, default_postgres as find; print(find(), answers(find()))",
+        "from tools.servers import postgres as p; url = p.default_postgres(); print(url, p.is_responding(url))",
         POSTROOM_TEST_POSTGRES="private",
     )
-    url, answer = done.stdout.split()
+    url, responds = done.stdout.split()
     assert ":5432/" not in url
-    assert answer == "True"
+    assert responds == "True"

@@ -21,7 +21,7 @@ from tools.requirements import SERVER_MISSING
 
 HOST = "127.0.0.1"
 PATIENCE = 30.0
-"""Seconds until a server that neither answers nor ends counts as failed."""
+"""Seconds until a server that neither responds nor ends counts as failed."""
 
 PRIVATE = "private"
 """In place of a URL in POSTROOM_TEST_POSTGRES and POSTROOM_TEST_REDIS: start a server, whatever the machine has."""
@@ -99,7 +99,7 @@ def unprivileged_user() -> str | None:
 
 
 class Server(ABC):
-    """A server of our own. The context manager starts it and, at its end, ends it and removes its folder."""
+    """A separate server. The context manager starts it and, at its end, ends it and removes its folder."""
 
     name: str
     host: str = HOST
@@ -108,7 +108,7 @@ class Server(ABC):
     close_signal = signal.SIGQUIT
     """Ends it at once, when its data no longer matter."""
     refuses_root = True
-    """Whether it has to run as somebody else where this process is root."""
+    """Whether it must run as another user if this process is root."""
 
     def __init__(self) -> None:
         self.port = free_port()
@@ -133,7 +133,7 @@ class Server(ABC):
         """The program and its arguments. It stays in the foreground and writes its log to standard error."""
 
     @abstractmethod
-    def answers(self) -> bool:
+    def is_responding(self) -> bool:
         """Whether a real request succeeds now."""
 
     @abstractmethod
@@ -154,7 +154,7 @@ class Server(ABC):
         return self._process is not None and self._process.poll() is None
 
     def start(self, *, seconds: float = PATIENCE) -> None:
-        """Start it, and return when it answers."""
+        """Starts it, and returns when it responds."""
         if self.running:
             raise ServerFailed(f"{self.name} is running already")
         if not self._prepared:
@@ -162,9 +162,9 @@ class Server(ABC):
             self._prepared = True
         with self.log.open("ab") as log:
             self._process = self._spawn(self.command(), stdout=log, stderr=log)
-        self._tell_guard(str(self._process.pid))
+        self._write_to_guard(str(self._process.pid))
         try:
-            wait_for(lambda: not self.running or self.answers(), f"{self.name} to answer", seconds=seconds)
+            wait_for(lambda: not self.running or self.is_responding(), f"{self.name} to respond", seconds=seconds)
         except ServerFailed as failure:
             raise ServerFailed(f"{failure}\n{self.log_tail()}") from None
         if not self.running:
@@ -193,7 +193,7 @@ class Server(ABC):
         self.start()
 
     def pause(self) -> None:
-        """Stop the server's processes where they are: connections stay open, and nothing answers."""
+        """Stop the server's processes where they are: connections stay open, and there is no response."""
         # The parent first, and only then a look at its children: what is stopped makes no more of them. A signal takes
         # its time, so each step is waited for.
         _signal([self.pid], signal.SIGSTOP)
@@ -216,7 +216,7 @@ class Server(ABC):
         except ServerFailed:
             self.kill()
         finally:
-            self._tell_guard("end")
+            self._write_to_guard("end")
             self._guard.communicate(timeout=PATIENCE)
 
     def __enter__(self) -> Self:
@@ -273,12 +273,12 @@ class Server(ABC):
 
     def _ended(self) -> None:
         self._process = None
-        self._tell_guard("0")
+        self._write_to_guard("0")
 
     def _children(self) -> list[int]:
         return [process for process, parent, _ in _processes() if parent == self.pid]
 
-    def _tell_guard(self, word: str) -> None:
+    def _write_to_guard(self, word: str) -> None:
         pipe = self._guard.stdin
         assert pipe is not None
         pipe.write(f"{word}\n".encode())

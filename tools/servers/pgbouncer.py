@@ -11,7 +11,7 @@ from typing import Literal
 from urllib.parse import quote
 
 from tools.servers.base import HOST, Server, ServerMissing
-from tools.servers.postgres import PostgresServer, answers
+from tools.servers.postgres import PostgresServer, is_responding
 
 PoolMode = Literal["session", "transaction", "statement"]
 
@@ -55,8 +55,8 @@ class PgBouncer(Server):
         self.configuration.write_text("\n".join(["[databases]", databases, "[pgbouncer]", *lines, ""]))
         return [self.binary, str(self.configuration)]
 
-    def answers(self) -> bool:
-        return answers(self.url())
+    def is_responding(self) -> bool:
+        return is_responding(self.url())
 
     def url(self, database: str = "postgres") -> str:
         return f"postgresql://postgres@{HOST}:{self.port}/{quote(database)}"
@@ -72,7 +72,7 @@ def find_binary() -> str:
         install = ["apt-get", "install", "-y", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=120", "pgbouncer"]
         environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
         subprocess.run(install, env=environment, capture_output=True, timeout=300, check=False)
-        # Debian starts the service of what it installs. There was none before, and nobody asked for it.
+        # Debian starts the service of what it installs. There was none before, and it is not needed.
         subprocess.run(["service", "pgbouncer", "stop"], capture_output=True, timeout=30, check=False)
         if binary := _installed():
             return binary

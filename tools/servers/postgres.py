@@ -18,13 +18,13 @@ from psycopg import sql
 
 from tools.servers.base import HOST, PATIENCE, PRIVATE, Server, ServerFailed, ServerMissing, wait_for
 
-__all__ = ["PostgresServer", "ServerFailed", "ServerMissing", "answers", "default_postgres", "find_binaries"]
+__all__ = ["PostgresServer", "ServerFailed", "ServerMissing", "default_postgres", "find_binaries", "is_responding"]
 
 _USER = "postgres"
 
 
 class PostgresServer(Server):
-    """A PostgreSQL of our own. Its settings are the defaults of PostgreSQL, fsync included, unless told otherwise.
+    """A separate PostgreSQL server. Its settings are PostgreSQL's defaults, fsync included, unless others are passed.
 
     `settings` may be changed between a stop and a start.
     """
@@ -74,8 +74,8 @@ class PostgresServer(Server):
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         return [str(self.binaries / "postgres"), "-D", str(self.data), *options]
 
-    def answers(self) -> bool:
-        return answers(self.url())
+    def is_responding(self) -> bool:
+        return is_responding(self.url())
 
     def clean(self) -> None:
         # A crash leaves shared memory behind, a megabyte each time, which only the next start removes.
@@ -135,11 +135,11 @@ def default_postgres() -> str:
     """
     given = os.environ.get("POSTROOM_TEST_POSTGRES")
     if given and given != PRIVATE:
-        if not answers(given):
-            raise ServerMissing("PostgreSQL: the server of POSTROOM_TEST_POSTGRES does not answer")
+        if not is_responding(given):
+            raise ServerMissing("PostgreSQL: the server of POSTROOM_TEST_POSTGRES does not respond")
         return given
     installed = f"postgresql://{_USER}@{HOST}:5432/postgres"
-    if given != PRIVATE and answers(installed):
+    if given != PRIVATE and is_responding(installed):
         return installed
     server = PostgresServer()
     try:
@@ -154,14 +154,14 @@ def find_binaries() -> Path:
     """The folder of the newest PostgreSQL that is installed."""
     candidates = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=_major, reverse=True)
     if program := shutil.which("pg_config"):
-        answer = subprocess.run([program, "--bindir"], capture_output=True, text=True, check=False).stdout
-        candidates.append(Path(answer.strip()))
+        output = subprocess.run([program, "--bindir"], capture_output=True, text=True, check=False).stdout
+        candidates.append(Path(output.strip()))
     if program := shutil.which("initdb"):
         candidates.append(Path(program).parent)
     for folder in candidates:
         if all((folder / needed).exists() for needed in ("initdb", "postgres", "pg_basebackup")):
             return folder
-    raise ServerMissing("PostgreSQL: initdb, postgres and pg_basebackup are not installed, and no server answers")
+    raise ServerMissing("PostgreSQL: initdb, postgres and pg_basebackup are not installed, and no server responds")
 
 
 def _major(binaries: Path) -> int:
@@ -169,7 +169,7 @@ def _major(binaries: Path) -> int:
     return int(name) if name.isdigit() else 0
 
 
-def answers(url: str) -> bool:
+def is_responding(url: str) -> bool:
     """Whether a connection to a server of PostgreSQL, and a query, succeed now."""
     try:
         with psycopg.connect(url, connect_timeout=2) as connection:

@@ -82,9 +82,9 @@ class Proxy:
         self._run(self._thaw())
 
     def cut_after(self, matches: Callable[[bytes], bool]) -> threading.Event:
-        """Break a connection between what it asks and the answer: the server acts, and the client never hears of it.
+        """Breaks a connection between a request and its reply: the server acts, and the client gets no reply.
 
-        The first bytes from a client for which `matches` is true are forwarded, the answer is not. That client is cut
+        The first bytes from a client for which `matches` is true are forwarded, the reply is not. That client is cut
         when the server has done with them and has closed its side: then a test can look at once at what it did. The
         event that is returned is set thereafter. It happens once; the other connections go on. `matches` gets what one
         read brought, which for a small request is all of it, and runs in the thread of the proxy.
@@ -130,9 +130,9 @@ class Proxy:
     async def _connect(self, requests: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
         writers = [client]
         try:
-            answers, server = await asyncio.open_connection(*self.target)
+            replies, server = await asyncio.open_connection(*self.target)
             writers.append(server)
-            await _Connection(self, requests, client, answers, server).forward()
+            await _Connection(self, requests, client, replies, server).forward()
             for writer in writers:
                 writer.close()  # in order: what is in its buffer is sent
         except OSError:
@@ -165,12 +165,12 @@ class _Connection:
         proxy: Proxy,
         requests: asyncio.StreamReader,
         client: asyncio.StreamWriter,
-        answers: asyncio.StreamReader,
+        replies: asyncio.StreamReader,
         server: asyncio.StreamWriter,
     ) -> None:
         self.proxy = proxy
         self.requests, self.client = requests, client
-        self.answers, self.server = answers, server
+        self.replies, self.server = replies, server
         self.muted: threading.Event | None = None
 
     async def forward(self) -> None:
@@ -204,7 +204,7 @@ class _Connection:
                 return
 
     async def _back(self) -> None:
-        while data := await self.answers.read(_CHUNK):
+        while data := await self.replies.read(_CHUNK):
             await self.proxy.flow()
             if self.muted is None:
                 self.client.write(data)

