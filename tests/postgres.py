@@ -24,7 +24,7 @@ def server() -> str:
 
 
 def create_database(*, durable: bool = False) -> str:
-    """A database of a random name, dropped when this process ends; answers its URL.
+    """Creates a database with a random name, which is dropped when this process ends. Returns its URL.
 
     Most tests are about behaviour, not about power cuts: they do not wait for the disk.
     """

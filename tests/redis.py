@@ -41,7 +41,7 @@ _PREFIXES: set[str] = set()
 
 
 def new_prefix(*, of_shared_server: bool = True) -> str:
-    """A prefix that nobody else uses. On the shared server, its keys are removed when this process ends."""
+    """Returns an unused prefix. On the shared server, its keys are removed when this process ends."""
     prefix = f"t{secrets.token_hex(8)}"
     if of_shared_server:
         if not _PREFIXES:

@@ -79,13 +79,13 @@ class Snapshot:
     """Microseconds, by the server's clock."""
     contents: dict[str, Content]
     states: dict[str, Progress]
-    """Only of messages that somebody has touched."""
+    """Only of messages that were claimed or settled."""
     hashes: dict[str, dict[bytes, bytes]]
     sets: dict[str, dict[bytes, float]]
 
     @classmethod
     def take(cls, client: Any, prefix: str, box_key: str, *, now: int | None = None, at_rest: bool = False) -> Snapshot:
-        """`now`: where the store has another clock than the server's. `at_rest`: nobody works, and no transaction is
+        """`now`: where the store has another clock than the server's. `at_rest`: no worker runs, and no transaction is
         needed, which a full server and the client of a cluster do not have."""
         keys = dict(zip(KEYS, box_keys(prefix, box_key), strict=True))
         if now is None:
@@ -135,7 +135,7 @@ class Snapshot:
 def complaints(
     client: Any, prefix: str, box_key: str, *, counts: Counts | None = None, now: int | None = None
 ) -> list[str]:
-    """What is wrong, in words. `counts`: what the store says; only of use while nobody works."""
+    """What is wrong, in words. `counts`: what the store says; only of use while no worker runs."""
     snapshot = Snapshot.take(client, prefix, box_key, now=now, at_rest=counts is not None)
     wrong = list(_complaints(snapshot))
     if counts is not None and dict(counts) != snapshot.counts():
@@ -207,7 +207,7 @@ def _one_place(box: Snapshot) -> Iterator[str]:
     for id_ in box.ids_in("c"):
         progress = box.progress(id_)
         if not progress.owner or progress.fence < 1 or progress.deliveries < 1:
-            yield f"claimed by nobody: {id_}"
+            yield f"claimed without an owner: {id_}"
     for id_ in box.ids_in("d") | box.ids_in("x"):
         if not box.progress(id_).completed_at:
             yield f"ended at no time: {id_}"
@@ -249,7 +249,7 @@ def _namesake(member: bytes) -> tuple[str, str, str, str]:
 
 
 def _lines(box: Snapshot) -> Iterator[str]:
-    """Lines are of unfinished members; a group is locked by those that are claimed; nobody waits for no one."""
+    """Lines have unfinished members only; claimed messages lock their group; no message waits for an unlocked group."""
     members = {len(group).to_bytes(4, "big") + group + id_ for id_, group in box.hashes["line"].items()}
     if members != set(box.sets["lines"]):
         yield f"lines: {len(box.sets['lines'])} members, and {len(members)} in line"
@@ -280,7 +280,7 @@ def _front(box: Snapshot, ids: list[str], pending: Mapping[str, float]) -> Itera
         if progress.delayed and time is not None and time > box.now:
             continue
         if progress.state == "w" and time is None:
-            yield f"stuck: {id_} is first in its line, and nobody may claim it"
+            yield f"stuck: {id_} is first in its line and cannot be claimed"
         return
 
 

@@ -16,7 +16,7 @@ STORES = ("memory", "memory-sync", "sqlite3", "aiosqlite", "asyncpg", "redis")
 
 
 async def settled(value: Any) -> Any:
-    """What a call of either mode answers."""
+    """Returns the result of a call of either mode."""
     return await value if inspect.isawaitable(value) else value
 
 

@@ -63,7 +63,7 @@ async def test_where_the_dead_do_not_block_none_is_listed(room: Any) -> None:
     assert await settled(inbox.skip_blocked("g")) == []
 
 
-async def test_dead_letters_that_block_are_told_from_others(room: Any) -> None:
+async def test_dead_letters_that_block_can_be_selected(room: Any) -> None:
     inbox = await filled(room)
     await settled(inbox.skip_blocked("a"))
     await settled(inbox.mark_dead("a2", "s"))

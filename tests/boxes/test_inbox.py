@@ -62,7 +62,7 @@ async def test_is_processed_only_reads(room: Any) -> None:
 
 
 @pytest.mark.req("IBX-007", "IBX-008", "C-23", "IBX-107", "IBX-API-38")
-async def test_another_hash_warns_and_still_answers(room: Any, caplog: pytest.LogCaptureFixture) -> None:
+async def test_another_hash_is_logged_and_the_call_still_returns(room: Any, caplog: pytest.LogCaptureFixture) -> None:
     inbox = room.inbox()
     assert not await settled(inbox.already_processed("m", "s", digest("a")))
     with caplog.at_level(logging.DEBUG, "postroom"):
@@ -166,7 +166,7 @@ async def test_a_bare_id_that_two_sources_use_is_ambiguous(room: Any) -> None:
 
 
 @pytest.mark.req("IBX-API-28")
-async def test_a_message_tells_all_and_cannot_be_altered(room: Any, clock: FrozenClock) -> None:
+async def test_a_message_has_every_field_and_cannot_be_changed(room: Any, clock: FrozenClock) -> None:
     inbox = room.inbox()
     due = clock.now() - timedelta(seconds=5)
     await settled(
@@ -245,7 +245,7 @@ async def test_logs_name_what_happened_and_no_content(
 
 
 @pytest.mark.req("RHI-128")
-async def test_enqueue_many_answers_each(room: Any) -> None:
+async def test_enqueue_many_returns_a_receipt_for_each(room: Any) -> None:
     inbox = room.inbox()
     receipts = await settled(
         inbox.enqueue_many([NewMessage("t", n, source="s", message_id=str(n % 3)) for n in range(5)])

@@ -39,7 +39,7 @@ class TestHeaders:
         assert receipt.is_new
 
     @pytest.mark.parametrize(
-        ("headers", "told"),
+        ("headers", "error"),
         [
             ({str(number): "" for number in range(101)}, "there are 101 headers; at most 100 are allowed"),
             ({"x" * 256: ""}, "the name of a header has 256 characters; at most 255 are allowed"),
@@ -48,10 +48,10 @@ class TestHeaders:
         ],
         ids=["too many", "a longer name", "a longer value", "bytes count"],
     )
-    def test_beyond_it(self, outbox: Any, headers: dict[str, str], told: str) -> None:
-        with pytest.raises(ArgumentValueError, match=told):
+    def test_beyond_it(self, outbox: Any, headers: dict[str, str], error: str) -> None:
+        with pytest.raises(ArgumentValueError, match=error):
             outbox.enqueue("t", "x", headers=headers)
-        with pytest.raises(ArgumentValueError, match=told):
+        with pytest.raises(ArgumentValueError, match=error):
             outbox.enqueue_many([NewMessage("t", "x", headers=headers)])
         assert outbox.find() == []
 

@@ -53,7 +53,7 @@ for command in json.load(sys.stdin):
 
 
 class Running:
-    """A command that goes on until it is told to end."""
+    """A command that runs until a signal ends it."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
@@ -149,7 +149,7 @@ def run_each(start: Start, tmp_path_factory: pytest.TempPathFactory) -> RunEach:
     return run_each
 
 
-def answer(ran: Ran) -> Any:
-    """What a command that went well answered, in JSON."""
+def output_of(ran: Ran) -> Any:
+    """Returns the JSON that a successful command printed."""
     assert (ran.returncode, ran.stderr) == (0, "")
     return json.loads(ran.stdout)

@@ -6,7 +6,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from tests.cli.conftest import RunEach, answer
+from tests.cli.conftest import RunEach, output_of
 from tests.cli.shop import URL, open_shop
 
 SHORT = ("--messages", "60", "--batch", "25", "--samples", "5", "--idle", "0.6")
@@ -20,7 +20,7 @@ def test_it_measures_a_new_file_and_a_given_database(run_each: RunEach, tmp_path
     assert (table.returncode, table.stderr) == (0, "")
     for line in ("enqueue, one by one", "drain, 25 at once", "latency when idle, p99", "0.6 s of idling"):
         assert line in table.stdout
-    measured = answer(given)
+    measured = output_of(given)
     assert (measured["store"], measured["messages"], measured["batch"]) == ("sqlite:shop.db", 60, 25)
     assert all(measured[f"{name}_per_second"] > 0 for name in RATES)
     assert 0 < measured["latency_p50_ms"] <= measured["latency_p99_ms"]

@@ -9,7 +9,7 @@ import pytest
 
 from postroom import OwnerToken
 from postroom.sync import Postroom
-from tests.cli.conftest import Run, RunEach, answer
+from tests.cli.conftest import Run, RunEach, output_of
 from tests.cli.shop import SECRET, write_module
 from tests.postgres import create_database
 
@@ -49,7 +49,7 @@ def endings(url: str, name: str = "orders") -> dict[str, str]:
 
 
 def keys(ran: Any) -> list[str]:
-    return [f"{message['source']}/{message['message_id']}" for message in answer(ran)["messages"]]
+    return [f"{message['source']}/{message['message_id']}" for message in output_of(ran)["messages"]]
 
 
 BEFORE = {
@@ -66,7 +66,7 @@ def test_those_that_fit_are_shown_first_and_it_asks(run: Run, run_each: RunEach,
     dry, dry_json, refused = run_each(
         (*orders, "--source", "web", "--dry-run"),
         (*orders, "--correlation-id", "cart-1", "--dry-run", "--json"),
-        (*orders, "--topic", "order.placed"),  # no answer
+        (*orders, "--topic", "order.placed"),  # not confirmed
     )
     assert dry.stdout.startswith("1  from web, topic order.placed\n    waiting since ")
     assert dry.stdout.endswith("would cancel 3\n")

@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 from postroom import State
-from tests.cli.conftest import IN_A_TERMINAL, Ran, Run, RunEach, Start, answer
+from tests.cli.conftest import IN_A_TERMINAL, Ran, Run, RunEach, Start, output_of
 from tests.cli.shop import MODULE, SECRET, URL, make_dead_letters, open_shop, write_module
 
 ORDERS = ("--url", URL, "--inbox", "orders")
@@ -16,7 +16,7 @@ OUTBOX = ("--url", URL, "--outbox", "outbox")
 
 
 def ids(ran: Ran) -> list[str]:
-    return [f"{message['source']}/{message['message_id']}" for message in answer(ran)["messages"]]
+    return [f"{message['source']}/{message['message_id']}" for message in output_of(ran)["messages"]]
 
 
 def states(folder: Path) -> dict[str, State]:
@@ -39,22 +39,22 @@ def test_list_filters_and_pages(run_each: RunEach, tmp_path: Path) -> None:
         ("dead", "list", *ORDERS, "--topic", "nothing"),
     )
     assert ids(whole) == ["web/1", "web/2", "phone/1"]
-    assert (answer(whole)["box"], answer(whole)["next"]) == ("inbox:orders", None)
+    assert (output_of(whole)["box"], output_of(whole)["next"]) == ("inbox:orders", None)
     assert SECRET not in whole.stdout
     assert ids(topic) == ["web/2"]
     assert ids(source) == ["web/1", "web/2"]
     assert ids(group) == ["phone/1"]
     assert ids(page) == ["web/1", "web/2"]
-    assert answer(page)["next"] == 2
+    assert output_of(page)["next"] == 2
     assert ids(rest) == ["phone/1"]
     assert "order.paid" in table.stdout
     assert "there may be more: --after 2" in table.stdout
-    assert "no stock \\x1b[31mred" in table.stdout  # told, not obeyed
+    assert "no stock \\x1b[31mred" in table.stdout  # printed, not interpreted
     assert "mail-[bold]bob" in outbox.stdout
     assert (none.returncode, none.stdout) == (0, "there are none\n")
 
 
-def test_show_tells_everything_and_the_payload_on_request(run_each: RunEach, tmp_path: Path) -> None:
+def test_show_prints_everything_and_the_payload_on_request(run_each: RunEach, tmp_path: Path) -> None:
     make_dead_letters(tmp_path)
     plain, payload, json, binary, both, unknown = run_each(
         ("dead", "show", "2", *ORDERS),
@@ -69,12 +69,12 @@ def test_show_tells_everything_and_the_payload_on_request(run_each: RunEach, tmp
     assert SECRET not in plain.stdout
     assert "\x1b" not in plain.stdout
     assert SECRET in payload.stdout
-    known = answer(json)
+    known = output_of(json)
     assert (known["state"], known["attempt"], known["deliveries"]) == ("dead", 0, 1)
     assert known["headers"] == {"trace": "trace-2"}
     assert known["last_error"].startswith("no stock")
     assert "payload" not in known
-    assert base64.b64decode(answer(binary)["payload"]) == b"\x00\xff"
+    assert base64.b64decode(output_of(binary)["payload"]) == b"\x00\xff"
     assert both.returncode == 1
     assert both.stderr.startswith("postroom: Several sources use this message id")
     assert unknown.stderr == "postroom: there is no message 'nothing' in inbox 'orders'\n"
@@ -129,14 +129,14 @@ def test_replay_shows_first_and_asks(run: Run, run_each: RunEach, tmp_path: Path
     dry, dry_json, refused, grouped = run_each(
         ("dead", "replay", *ORDERS, "--source", "web", "--dry-run"),
         ("dead", "replay", *ORDERS, "--source", "web", "--dry-run", "--json"),
-        ("dead", "replay", *ORDERS, "--source", "web"),  # nobody answers
+        ("dead", "replay", *ORDERS, "--source", "web"),  # not confirmed
         ("dead", "replay", *ORDERS, "--all", "--yes"),
     )
     assert dry.stdout.endswith("would replay 2\n")
     assert "order.paid" in dry.stdout
-    assert answer(dry_json)["count"] == 2
+    assert output_of(dry_json)["count"] == 2
     assert ids(dry_json) == ["web/1", "web/2"]
-    assert answer(dry_json)["dry_run"] is True
+    assert output_of(dry_json)["dry_run"] is True
     assert refused.returncode == 1
     assert "replay 2 dead letters of inbox 'orders'? [y/N]" in refused.stderr
     assert grouped.returncode == 1
@@ -162,13 +162,13 @@ def test_replay_takes_names_and_a_room(run: Run, tmp_path: Path) -> None:
         assert lines == [("ann",)]
 
 
-def test_purge_deletes_what_is_old_enough_when_told(run: Run, run_each: RunEach, tmp_path: Path) -> None:
+def test_purge_deletes_old_dead_letters_after_confirmation(run: Run, run_each: RunEach, tmp_path: Path) -> None:
     make_dead_letters(tmp_path)
     young, refused = run_each(
         ("dead", "purge", *OUTBOX, "--older-than", "1h", "--yes", "--json"),
-        ("dead", "purge", *OUTBOX, "--older-than", "0s"),  # nobody answers
+        ("dead", "purge", *OUTBOX, "--older-than", "0s"),  # not confirmed
     )
-    assert answer(young) == {"box": "outbox:outbox", "deleted": 0}
+    assert output_of(young) == {"box": "outbox:outbox", "deleted": 0}
     assert refused.returncode == 1
     assert "delete dead letters of outbox 'outbox'" in refused.stderr
     deleted = run("dead", "purge", *OUTBOX, "--older-than", "0s", stdin="y\n")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from postroom.cli.demo import POISON, Report
-from tests.cli.conftest import Ran, Start, answer
+from tests.cli.conftest import Ran, Start, output_of
 
 GOOD = Report(
     deliveries=600,
@@ -29,7 +29,7 @@ GOOD = Report(
 def test_the_demo_proves_each_effect_once(start: Start, tmp_path: Path) -> None:
     quiet = start("demo", "--messages", "300", "--json", "--keep")
     shown = start("demo", "--messages", "100").finish()
-    report = answer(quiet.finish())
+    report = output_of(quiet.finish())
     assert report["promises_kept"] is True
     assert report["deliveries"] == 600
     assert report["duplicates_recognised"] == report["messages"] == 300

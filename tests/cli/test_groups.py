@@ -9,7 +9,7 @@ import pytest
 
 from postroom import OwnerToken, State
 from postroom.sync import Postroom
-from tests.cli.conftest import Run, RunEach, answer
+from tests.cli.conftest import Run, RunEach, output_of
 from tests.cli.shop import ESCAPE, SECRET, write_module
 from tests.postgres import create_database
 
@@ -56,7 +56,7 @@ def claimable(url: str) -> list[str]:
 
 
 def keys(ran: Any) -> list[str]:
-    return [message["message_id"] for message in answer(ran)["messages"]]
+    return [message["message_id"] for message in output_of(ran)["messages"]]
 
 
 def test_list_says_what_blocks_and_what_waits_behind(run_each: RunEach, url: str) -> None:
@@ -72,12 +72,12 @@ def test_list_says_what_blocks_and_what_waits_behind(run_each: RunEach, url: str
     assert "group bob: 0 messages waiting behind\n  2  from web" in text.stdout
     assert "no stock \\x1b[31mred" in text.stdout
     assert "carl" not in text.stdout
-    found = answer(json)
+    found = output_of(json)
     assert (found["box"], found["blocked"]) == ("inbox:orders", 2)
     assert [(row["group"], row["waiting"]) for row in found["groups"]] == [("ann", 2), ("bob", 0)]
     assert [letter["message_id"] for letter in found["groups"][0]["dead"]] == ["1", "3"]
     assert SECRET not in json.stdout
-    assert answer(by_url) == found
+    assert output_of(by_url) == found
     assert "bob" not in one.stdout
     assert one.stdout.endswith("and 1 more: raise --limit\n")
 
@@ -85,11 +85,11 @@ def test_list_says_what_blocks_and_what_waits_behind(run_each: RunEach, url: str
 def test_skip_lets_the_group_go_on(run_each: RunEach, url: str) -> None:
     dry, refused, no_room, skipped, open_, none = run_each(
         ("groups", "skip", "ann", *ROOM, "--dry-run"),
-        ("groups", "skip", "--all", *ROOM),  # no answer
+        ("groups", "skip", "--all", *ROOM),  # not confirmed
         ("groups", "skip", "ann", "--url", url, "--inbox", "orders"),
         ("groups", "skip", "ann", *ROOM, "--json"),
         ("groups", "skip", "carl", *ROOM),
-        ("groups", "skip", "nobody", *ROOM, "--json"),
+        ("groups", "skip", "unknown", *ROOM, "--json"),
     )
     assert dry.stdout.endswith("would skip 2 dead letters of 1 group\n")
     assert refused.returncode == 1

@@ -9,7 +9,7 @@ from typing import Any
 from postroom import OwnerToken, State
 from postroom.sync import Postroom
 from postroom.testing import FrozenClock
-from tests.cli.conftest import Ran, Run, RunEach, answer
+from tests.cli.conftest import Ran, Run, RunEach, output_of
 from tests.cli.shop import URL, open_shop
 
 MODULE = """\
@@ -35,7 +35,7 @@ def fill(folder: Path) -> None:
 
 
 def deleted(ran: Ran) -> list[tuple[int, int]]:
-    return [(row["reaped"], row["deleted"]) for row in answer(ran)["boxes"]]
+    return [(row["reaped"], row["deleted"]) for row in output_of(ran)["boxes"]]
 
 
 def counts(folder: Path) -> dict[Any, int]:
@@ -54,7 +54,7 @@ def test_a_url_purges_by_the_defaults_or_by_age(run_each: RunEach, tmp_path: Pat
         ("purge", "--url", URL, "--outbox", "outbox"),
     )
     assert (deleted(done), deleted(seen)) == ([(0, 2)], [(0, 1)])
-    assert answer(done)["boxes"][0] == {"kind": "inbox", "name": "inbox", "reaped": 0, "deleted": 2}
+    assert output_of(done)["boxes"][0] == {"kind": "inbox", "name": "inbox", "reaped": 0, "deleted": 2}
     assert (elsewhere.returncode, elsewhere.stderr) == (
         0,
         "there is nothing in outbox:outbox; there is in inbox:inbox\n",
@@ -75,7 +75,7 @@ def test_an_inbox_says_how_many_keys_it_forgets_and_asks(run: Run, run_each: Run
     fill(tmp_path)
     (tmp_path / "shop.py").write_text(MODULE)
     before = counts(tmp_path)
-    by_age, room, seen, young = run_each(  # no answer
+    by_age, room, seen, young = run_each(  # not confirmed
         ("purge", "--url", URL, "--older-than", "9d"),
         ("purge", "shop:room"),
         ("purge", "--url", URL, "--state", "seen", "--older-than", "9d"),
@@ -122,7 +122,7 @@ def test_an_outbox_says_how_many_messages_it_deletes_and_asks(run: Run, run_each
     fill(tmp_path)
     fill_outbox(tmp_path)
     (tmp_path / "shop.py").write_text(MODULE + OUTBOX)
-    by_age, room, alone, young = run_each(  # no answer
+    by_age, room, alone, young = run_each(  # not confirmed
         ("purge", "--url", URL, "--older-than", "0s"),
         ("purge", "shop:room"),
         ("purge", "--url", URL, "--older-than", "0s", "--outbox", "outbox"),

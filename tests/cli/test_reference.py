@@ -38,12 +38,12 @@ def test_there_is_a_section_for_every_command_and_no_other() -> None:
 def test_every_option_and_argument_is_in_its_section(name: str) -> None:
     parameters = COMMANDS[name].params
     rows = "\n".join(line for line in SECTIONS[name].splitlines() if line.startswith("|"))
-    told = set(re.findall(r"`(-[\w-]+|[A-Z:_]+)`", rows))
+    documented = set(re.findall(r"`(-[\w-]+|[A-Z:_]+)`", rows))
     options = {option for parameter in parameters for option in parameter.opts if option.startswith("-")}
     arguments = {
         (parameter.metavar or parameter.name).upper()
         for parameter in parameters
         if not parameter.opts[0].startswith("-")
     }
-    assert told >= (options | arguments) - {"--help"}
-    assert {word for word in told if word.startswith("-")} <= options
+    assert documented >= (options | arguments) - {"--help"}
+    assert {word for word in documented if word.startswith("-")} <= options

@@ -1,4 +1,4 @@
-"""`postroom run`: it handles messages until it is told to end."""
+"""`postroom run`: it handles messages until a signal ends it."""
 
 from __future__ import annotations
 

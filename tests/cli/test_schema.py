@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from postroom.sync import Postroom
-from tests.cli.conftest import Run, RunEach, answer
+from tests.cli.conftest import Run, RunEach, output_of
 from tests.postgres import create_database, with_driver
 
 URL = "sqlite:///shop.db"
@@ -23,7 +23,7 @@ def test_migrate_makes_the_tables_once(run_each: RunEach, tmp_path: Path) -> Non
     )
     assert (first.returncode, first.stdout) == (0, "sqlite:shop.db: applied schema version 1\n")
     assert (second.returncode, second.stdout) == (0, "sqlite:shop.db: nothing to do\n")
-    assert answer(json) == {"store": "sqlite:shop.db", "applied": []}
+    assert output_of(json) == {"store": "sqlite:shop.db", "applied": []}
     with Postroom(f"sqlite:///{tmp_path / 'shop.db'}") as room:
         assert room.inbox().enqueue("topic", "text", source="shop", message_id="1").is_new
 
@@ -46,7 +46,7 @@ def test_a_room_in_a_module_has_its_own_database_and_names(run_each: RunEach, tm
     )
     assert "CREATE TABLE mail_queue" in script.stdout
     assert (first.returncode, first.stdout) == (0, "sqlite:shop.db: applied schema version 1\n")
-    assert answer(second) == {"store": "sqlite:shop.db", "applied": []}
+    assert output_of(second) == {"store": "sqlite:shop.db", "applied": []}
     assert (broken.returncode, broken.stderr) == (1, "postroom: unable to open database file\n")
     with Postroom(f"sqlite:///{tmp_path / 'shop.db'}", prefix="mail_") as room:
         assert room.outbox().enqueue("topic", "text").is_new
@@ -62,8 +62,8 @@ def test_the_option_goes_before_the_environment(run_each: RunEach, tmp_path: Pat
     given, default = run_each(
         ("migrate", "--json", "--url", "sqlite:///given.db"), ("migrate", "--json"), POSTROOM_URL=URL
     )
-    assert answer(given) == {"store": "sqlite:given.db", "applied": [1]}
-    assert answer(default) == {"store": "sqlite:shop.db", "applied": [1]}
+    assert output_of(given) == {"store": "sqlite:given.db", "applied": [1]}
+    assert output_of(default) == {"store": "sqlite:shop.db", "applied": [1]}
     assert {"given.db", "shop.db"} <= {path.name for path in tmp_path.iterdir()}
 
 
@@ -120,7 +120,7 @@ def test_a_store_without_tables_has_no_script(run: Run) -> None:
 
 def test_the_script_comes_in_json_too(run_each: RunEach) -> None:
     plain, wrapped = run_each(("schema", "--sql", "--url", URL), ("schema", "--json", "--url", URL))
-    assert answer(wrapped) == {"store": "sqlite:shop.db", "sql": plain.stdout}
+    assert output_of(wrapped) == {"store": "sqlite:shop.db", "sql": plain.stdout}
 
 
 PLACES: list[dict[str, str]] = [{}, {"schema": 'the "Mail"', "prefix": "Acme_"}]
@@ -145,7 +145,7 @@ def test_the_script_for_postgresql_is_printed_without_a_server(run: Run, place: 
 
 def test_the_script_names_no_credential(run: Run) -> None:
     printed = run("schema", "--json", "--url", "postgresql://scott:tiger@nowhere.invalid/shop")
-    assert answer(printed)["store"] == "postgresql:nowhere.invalid/shop"
+    assert output_of(printed)["store"] == "postgresql:nowhere.invalid/shop"
     assert "tiger" not in printed.stdout
 
 
@@ -154,7 +154,7 @@ def test_the_script_names_no_credential(run: Run) -> None:
 def test_migrate_works_with_every_driver_and_name(run_each: RunEach, driver: str, place: dict[str, str]) -> None:
     url = create_database()
     command = ("migrate", "--json", "--url", with_driver(url, driver), *options(place))
-    first, second = map(answer, run_each(command, command))
+    first, second = map(output_of, run_each(command, command))
     assert (first["applied"], second["applied"]) == ([1], [])
     with Postroom(url, **place) as room:  # type: ignore[arg-type]
         assert room.outbox().enqueue("topic", "text").is_new

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import IN_A_TERMINAL, Run, RunEach, Start, answer
+from tests.cli.conftest import IN_A_TERMINAL, Run, RunEach, Start, output_of
 from tests.cli.shop import URL, make_dead_letters, open_shop, write_module
 
 NONE = {"seen": 0, "waiting": 0, "claimed": 0, "done": 0, "dead": 0}
@@ -30,9 +30,9 @@ def test_it_counts_the_boxes_of_a_room_or_those_named(run_each: RunEach, tmp_pat
         ("status", "--url", URL, "--inbox", "orders"),
     )
     orders, outbox = row("inbox", "orders", waiting=1, dead=3), row("outbox", "outbox", dead=2)
-    assert answer(of_room) == {"store": "sqlite:shop.db", "boxes": [orders, row("outbox", "mail")]}
-    assert answer(of_attribute) == answer(of_room)
-    assert answer(default)["boxes"] == [orders, outbox]  # what the database itself knows
+    assert output_of(of_room) == {"store": "sqlite:shop.db", "boxes": [orders, row("outbox", "mail")]}
+    assert output_of(of_attribute) == output_of(of_room)
+    assert output_of(default)["boxes"] == [orders, outbox]  # what the database itself knows
     assert json.loads(named.stdout)["boxes"] == [orders, row("inbox", "other"), outbox]
     assert named.stderr == "there is nothing in inbox:other; there is in inbox:orders, outbox:outbox\n"
     assert (table.returncode, table.stderr) == (0, "")

@@ -45,7 +45,7 @@ class TestRedis(StoreConformance):
 
     @pytest.fixture
     def prefix(self, store_name: str) -> str:
-        """Every test has its own, and leaves what it made to whoever ends the server, or to the end of this process."""
+        """A prefix per test. Its keys are removed with the server, or at the end of this process."""
         return new_prefix(of_shared_server=store_name.startswith("redis"))
 
     @pytest.fixture

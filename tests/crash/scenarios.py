@@ -73,7 +73,7 @@ Act = Callable[[SyncSqlStore, Box, Any, dict[str, Any]], Any]
 
 
 class Scenario(NamedTuple):
-    """`prepare` makes the database and answers what `act` needs. `act` passes `tx` on, where the verb takes it."""
+    """`prepare` makes the database and returns what `act` needs. `act` passes `tx` on, where the verb takes it."""
 
     name: str
     prepare: Prepare
@@ -87,7 +87,7 @@ class Scenario(NamedTuple):
         return Box(kind, "sweep", self.order, self.delivery, self.retention)
 
     def set_up(self, file: Path, kind: BoxKind) -> tuple[Any, FrozenClock]:
-        """Make the database; answers what `act` needs, and the clock as it stands."""
+        """Makes the database. Returns what `act` needs, and the clock."""
         clock = FrozenClock()
         store = SteppingStore(file, clock)
         store.migrate()

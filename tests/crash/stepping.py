@@ -36,8 +36,8 @@ def stepped(program: SqlProgram[R], hook: Hook) -> SqlProgram[R]:
             hook(count, step)
             step = program.send(result)
     except StopIteration as end:
-        answer: R = end.value
-        return answer
+        returned: R = end.value
+        return returned
 
 
 class SteppingDriver(Sqlite3Driver):

@@ -1,7 +1,7 @@
 """Two stores on one file: the second begins at every point of the first one's program.
 
-SQLite has one writer. So the orders that are possible are few, and each is shown here: whoever comes second finds the
-file busy or waits, sees nothing of what is half done, and decides on what the first has committed.
+SQLite has one writer. So the orders that are possible are few, and each is tested here: the second store finds the
+file busy or waits, sees no uncommitted change, and decides on what the first has committed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.store("sqlite")
 
 
 class Pair(NamedTuple):
-    """Two calls that want the same messages, and what must be true of their answers, whoever came first."""
+    """Two calls that want the same messages, and a check of their results that holds in either order."""
 
     name: str
     first: Callable[[SteppingStore, Box, list[Claim]], Any]
@@ -60,7 +60,7 @@ def one_is_new(first: list[ReceiptStatus], second: list[ReceiptStatus]) -> None:
 
 
 def the_late_ack_was_in_time(first: list[bool], second: list[int]) -> None:
-    """Nobody had claimed the messages yet, so the ack counts, and there is nothing of them to claim."""
+    """No other worker had claimed the messages yet, so the ack is stored, and none of them can be claimed."""
     assert first == [True] * 3
     assert second == []
 
@@ -119,7 +119,7 @@ def points(kind: BoxKind, pair: Pair, folder: Path) -> Iterator[int]:
 
 
 @every_pair
-def test_whoever_does_not_wait_finds_the_file_busy_and_changes_nothing(
+def test_a_writer_that_does_not_wait_finds_the_file_busy_and_changes_nothing(
     pair: Pair, kind: BoxKind, tmp_path: Path
 ) -> None:
     with closing(Sandbox(tmp_path, kind, "shared.db")) as sandbox:
@@ -141,7 +141,7 @@ def test_whoever_does_not_wait_finds_the_file_busy_and_changes_nothing(
 
 
 @every_pair
-def test_whoever_waits_decides_on_what_the_first_has_committed(pair: Pair, kind: BoxKind, tmp_path: Path) -> None:
+def test_a_writer_that_waits_sees_what_the_first_has_committed(pair: Pair, kind: BoxKind, tmp_path: Path) -> None:
     for point in points(kind, pair, tmp_path):
         with closing(Sandbox(tmp_path, kind, f"from-{point}.db")) as sandbox:
             first, second, order = run_beside(sandbox, pair, point)
@@ -150,26 +150,26 @@ def test_whoever_waits_decides_on_what_the_first_has_committed(pair: Pair, kind:
 
 
 def run_beside(sandbox: Sandbox, pair: Pair, point: int) -> tuple[Any, Any, list[str]]:
-    """Start the second call at a point of the first. Answers what both answered, and whose statements ran when."""
+    """Starts the second call at a point of the first. Returns both results, and the order of the statements."""
     order: list[str] = []
     waits = threading.Event()
-    answer: Future[Any]
+    second: Future[Any]
 
     def note(_done: int, _step: Step | None) -> None:
         order.append("second")
 
     def start_the_second(done: int, _step: Step | None) -> None:
-        nonlocal answer
+        nonlocal second
         order.append("first")
         if done == point:
-            answer = pool.submit(pair.second, sandbox.second, sandbox.box, sandbox.claims)
+            second = pool.submit(pair.second, sandbox.second, sandbox.box, sandbox.claims)
             assert waits.wait(timeout=30)  # its BEGIN has been given to SQLite, which now lets it wait
 
     sandbox.first.stepping.hook, sandbox.second.stepping.hook = start_the_second, note
     sandbox.second.stepping.connection.set_trace_callback(lambda _text: waits.set())
     with ThreadPoolExecutor(max_workers=1) as pool:
         first = pair.first(sandbox.first, sandbox.box, sandbox.claims)
-        return first, answer.result(), order
+        return first, second.result(), order
 
 
 @pytest.mark.parametrize(
@@ -179,9 +179,7 @@ def run_beside(sandbox: Sandbox, pair: Pair, point: int) -> tuple[Any, Any, list
         pytest.param("outbox", marks=pytest.mark.req("OBX-093")),
     ],
 )
-def test_a_callers_transaction_that_has_read_too_early_is_told_and_can_be_repeated(
-    kind: BoxKind, tmp_path: Path
-) -> None:
+def test_a_callers_transaction_that_has_read_too_early_fails_and_can_be_repeated(kind: BoxKind, tmp_path: Path) -> None:
     """SQLite's deadlock: the caller read before another wrote, so its transaction can no longer write at all."""
     with (
         closing(Sandbox(tmp_path, kind, "shared.db")) as sandbox,

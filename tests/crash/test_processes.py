@@ -97,7 +97,7 @@ class Crowd:
     def wait_for_the_rest(self) -> None:
         for process in self.processes:
             assert process.stdout is not None
-            process.stdout.read()  # to its end, so that nobody waits for room in a pipe
+            process.stdout.read()  # to its end, so that the process does not block on a full pipe
             assert process.wait() == (-signal.SIGKILL if process in self.killed else 0)
 
     def close(self) -> None:
@@ -195,7 +195,7 @@ def test_a_message_never_has_two_owners(peaceful: Crowd, kind: str) -> None:
     claims = peaceful.claims(kind)
     check_that_claims_never_overlap(peaceful, kind)
     for of_one in claims.values():
-        assert [claim.fence for claim in of_one] == list(range(1, len(of_one) + 1))  # every claim was told to somebody
+        assert [claim.fence for claim in of_one] == list(range(1, len(of_one) + 1))  # no claim is missing in the logs
     assert any(len(of_one) > 1 for of_one in claims.values())  # leases did end, and messages were given back
 
 

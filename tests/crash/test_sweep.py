@@ -51,7 +51,7 @@ class Sweep:
     given: Any
     before: str
     after: str
-    answer: Any
+    result: Any
     steps: int
     """How many statements the program has."""
 
@@ -63,7 +63,7 @@ class Sweep:
         steps: list[int] = []
         store = sweep.copy("reference.db")
         store.stepping.hook = lambda done, _step: steps.append(done)
-        sweep.answer = sweep.act(store)
+        sweep.result = sweep.act(store)
         sweep.after, sweep.steps = dump(store.stepping.connection), steps[-1]
         store.close()
         assert sweep.after != sweep.before  # a program that changes nothing would pass everything
@@ -95,7 +95,7 @@ def test_a_program_that_is_stopped_leaves_nothing_behind(sweep: Sweep) -> None:
             sweep.act(store)
         assert dump(store.stepping.connection) == sweep.before, f"after {count} statements"
         store.stepping.hook = None
-        assert sweep.act(store) == sweep.answer, f"once more, after it was stopped after {count} statements"
+        assert sweep.act(store) == sweep.result, f"once more, after it was stopped after {count} statements"
         assert dump(store.stepping.connection) == sweep.after
         store.close()
 
@@ -119,7 +119,7 @@ def test_a_program_that_is_stopped_in_the_callers_transaction_leaves_the_callers
             assert caller.in_transaction
             assert dump(caller) == callers_work, f"after {count} statements"
             store.stepping.hook = None
-            assert sweep.act(store, caller) == sweep.answer
+            assert sweep.act(store, caller) == sweep.result
             caller.execute("COMMIT")
             assert caller.execute("SELECT id FROM orders").fetchall() == [(1,)]
             caller.execute("DROP TABLE orders")
@@ -130,7 +130,7 @@ def test_a_program_that_is_stopped_in_the_callers_transaction_leaves_the_callers
 @an_inbox
 @every_scenario
 def test_what_is_on_the_disk_between_two_statements_is_what_was_there_before(sweep: Sweep) -> None:
-    """As if the machine stopped: the files as they lie there at that moment, opened by somebody else."""
+    """As if the machine stopped: the files as they lie there at that moment, opened by another process."""
     found: list[str] = []
 
     def copy_files(done: int, _step: Step | None) -> None:
@@ -144,13 +144,13 @@ def test_what_is_on_the_disk_between_two_statements_is_what_was_there_before(swe
     assert len(found) == sweep.steps + 1
     assert all(state == sweep.before for state in found)
     copy_files(sweep.steps + 1, None)
-    assert found[-1] == sweep.after  # it was answered, so it is there
+    assert found[-1] == sweep.after  # the call has returned, so it is committed
     store.close()
 
 
 @an_inbox
 @every_scenario
-def test_a_caller_that_never_heard_the_answer_may_call_again(sweep: Sweep) -> None:
+def test_a_caller_that_lost_the_result_may_call_again(sweep: Sweep) -> None:
     """Stopped after the commit: the second call finds the work done. Only numbers were reserved for nothing."""
     store = sweep.copy("twice.db")
     sweep.act(store)
@@ -185,7 +185,7 @@ def test_a_process_killed_in_its_transaction_leaves_the_file_intact_and_unlocked
     with closing(sqlite3.connect(file)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     store = SteppingStore(file, sweep.clock)
-    assert sweep.act(store) == sweep.answer
+    assert sweep.act(store) == sweep.result
     assert dump(store.stepping.connection) == sweep.after
     store.close()
 
@@ -219,7 +219,7 @@ def test_a_migration_that_is_stopped_leaves_nothing_behind(tmp_path: Path) -> No
 
 
 def test_the_sweep_goes_through_every_statement_that_writes(tmp_path: Path) -> None:
-    """A statement that no scenario runs is a program that nobody has stopped."""
+    """A statement that no scenario runs belongs to a program that was never stopped."""
     ran: set[str] = set()
 
     def note(_done: int, step: Step | None) -> None:

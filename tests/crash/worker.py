@@ -3,7 +3,7 @@
 python -m tests.crash.worker FILE OWNER LOG MESSAGES SEED
 
 It delivers everything, says "delivered", and begins when its parent says "go". It ends when every message is done. For
-each batch that it has settled it says "settled". Told "hold claimed" or "hold open", it stops while it holds claims, or
+each batch that it has settled it says "settled". On "hold claimed" or "hold open", it stops while it holds claims, or
 while outcomes are written and not committed, and says "holding".
 """
 
@@ -48,8 +48,8 @@ class Parent:
     def listen(self, seconds: float) -> None:
         """Wait for an order, or for the time to pass.
 
-        This is also how a worker rests while all that is left is held by others. It needs a timeout then, since nobody
-        tells that a lease has passed.
+        A worker also waits here while other workers hold all messages that are left. It needs a timeout, since the end
+        of a lease is not notified.
         """
         readable, _, _ = select.select([0], [], [], seconds)
         if readable:

@@ -10,7 +10,7 @@ name. `<!-- run -->` right before a `console` block: its commands are run. Other
 
 Where a program has written `postgresql://localhost/shop`, with or without a driver, that is a PostgreSQL database of
 its own, which is new and empty; its `sql` blocks run there. Where it has written `redis://localhost:6379/0`, that is a
-Redis which is empty, and nobody else's while the program runs.
+Redis that is empty, and that no other program uses meanwhile.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 MARK = "\x1e"
-"""Printed behind each block, to tell whose output is whose."""
+"""Printed behind each block, to separate the outputs."""
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _NEW = "<!-- new program -->"

@@ -43,7 +43,7 @@ def test_the_readiness_probe_waits_for_the_check() -> None:
     assert int(seconds) > READY_SECONDS
 
 
-def test_the_probe_of_the_heartbeat_tells_a_fresh_file_from_an_old_one(tmp_path: Path) -> None:
+def test_the_heartbeat_probe_distinguishes_a_fresh_file_from_an_old_one(tmp_path: Path) -> None:
     [probe] = [each for each in LISTS if each[0] == "sh"]
     file = tmp_path / "beat"
     command = [part.replace("/tmp/beat", str(file)) for part in probe]

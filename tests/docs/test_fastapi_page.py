@@ -39,8 +39,8 @@ async def main() -> None:
         body = b'{"id": "evt_1", "order": %d}' % order
         signature = hmac.digest(b"secret", body, "sha256").hex()
         for _ in range(2):
-            answer = await client.post("/webhooks/bank", content=body, headers={"X-Signature": signature})
-            print(answer.status_code)
+            response = await client.post("/webhooks/bank", content=body, headers={"X-Signature": signature})
+            print(response.status_code)
         refused = await client.post("/webhooks/bank", content=b"{", headers={"X-Signature": "no"})
         print(refused.status_code)
 

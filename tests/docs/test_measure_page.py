@@ -53,6 +53,6 @@ async def test_every_event_is_listed() -> None:
     assert {event.verb for event in events.seen} == listed()
 
 
-def test_the_observer_in_the_test_sees_what_the_store_can_tell() -> None:
+def test_the_observer_in_the_test_sees_every_verb_of_the_store() -> None:
     """So that a new verb of the store cannot be forgotten above."""
     assert OBSERVED | {"handle", "lost"} == listed()

@@ -74,7 +74,7 @@ def use(url: str) -> None:
 async def _be_woken(url: str) -> None:
     handled = asyncio.Event()
     room = postroom.Postroom(url)
-    box = room.inbox("woken", poll_interval=timedelta(minutes=10))  # whoever only polls comes too late
+    box = room.inbox("woken", poll_interval=timedelta(minutes=10))  # polling alone would be too late
 
     @box.handler("t")
     async def handle(message: Message[Any]) -> None:
@@ -103,8 +103,8 @@ def granted(rights: list[str]) -> str:
     return url.replace("redis://", "redis://shop_app:secret@")
 
 
-TO_HEAR = [right for right in RIGHTS[5:] if right[0] == "&" or right == "+@pubsub"]
-NEEDED = [right for right in RIGHTS[5:] if right[0] in "~+" and right not in {*TO_HEAR, "+config|get"}]
+TO_LISTEN = [right for right in RIGHTS[5:] if right[0] == "&" or right == "+@pubsub"]
+NEEDED = [right for right in RIGHTS[5:] if right[0] in "~+" and right not in {*TO_LISTEN, "+config|get"}]
 
 
 def test_the_rights_are_enough() -> None:
@@ -113,20 +113,20 @@ def test_the_rights_are_enough() -> None:
 
 @pytest.mark.parametrize("lacking", NEEDED)
 def test_each_of_them_is_needed(lacking: str) -> None:
-    # Redis tells of it in other words where a script lacks it.
+    # The error text is another one if a script lacks the right.
     with pytest.raises(redis.exceptions.ResponseError, match=r"permission|can't (run|access|publish)"):
         use(granted([right for right in RIGHTS if right != lacking]))
 
 
-@pytest.mark.parametrize("lacking", TO_HEAR)
+@pytest.mark.parametrize("lacking", TO_LISTEN)
 def test_without_the_right_to_publish_nothing_fails(lacking: str) -> None:
-    """A wake-up is a hint: a message that was stored must not be answered by an error."""
+    """A wake-up is optional: the put of a stored message must not raise."""
     with Postroom(granted([right for right in RIGHTS if right != lacking])) as room:
         receipt = room.inbox().enqueue("t", "x", source="s", message_id="1")
         assert receipt.status is ReceiptStatus.NEW
 
 
-def test_without_the_right_to_ask_info_tells() -> None:
+def test_without_the_right_to_config_get_info_is_read() -> None:
     with Postroom(granted([right for right in RIGHTS if right != "+config|get"]), require_durable=True) as room:
         room.inbox().counts()
 
@@ -135,7 +135,7 @@ def test_without_the_right_to_ask_info_tells() -> None:
 
 
 @pytest.fixture
-def told(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+def warnings(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     caplog.set_level(logging.WARNING, "postroom")
     return caplog
 
@@ -145,10 +145,10 @@ def told(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     [SETTINGS, {**SETTINGS, "appendfsync": "always"}],
     ids=["the page's", "always"],
 )
-def test_settings_without_complaint(settings: dict[str, str], told: pytest.LogCaptureFixture) -> None:
+def test_settings_without_complaint(settings: dict[str, str], warnings: pytest.LogCaptureFixture) -> None:
     with RedisServer(settings) as server, Postroom(server.url(), require_durable=True) as room:
         room.inbox().counts()
-    assert told.messages == []
+    assert warnings.messages == []
 
 
 @pytest.mark.parametrize(
@@ -160,14 +160,14 @@ def test_settings_without_complaint(settings: dict[str, str], told: pytest.LogCa
     ],
     ids=["evicts", "writes nothing", "snapshots alone"],
 )
-def test_a_server_that_may_forget_is_told_of_or_refused(
-    settings: dict[str, str], complaint: str, told: pytest.LogCaptureFixture
+def test_a_server_that_may_lose_messages_is_logged_or_refused(
+    settings: dict[str, str], complaint: str, warnings: pytest.LogCaptureFixture
 ) -> None:
     with RedisServer(settings) as server:
         with Postroom(server.url()) as room:
             room.inbox().enqueue("t", "x", source="s", message_id="1")
             room.inbox().counts()
-        [warning] = told.messages
+        [warning] = warnings.messages
         assert re.match(r"redis:\S+ may lose messages: ", warning)
         assert complaint in warning
         with (
@@ -195,7 +195,7 @@ def test_a_full_server_takes_no_more_but_workers_go_on_and_a_purge_makes_room() 
 
 
 def _fill(inbox: Any) -> int:
-    """Put until the server refuses; answers how many it took."""
+    """Puts until the server refuses. Returns how many it took."""
     number = 0
     while True:
         try:

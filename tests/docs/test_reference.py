@@ -209,5 +209,5 @@ def test_only_what_asks_for_words_is_proven_by_words() -> None:
         for sentence, ids in sentences.items()
     ],
 )
-def test_what_users_must_be_told_is_told(page: str, sentence: str) -> None:
+def test_the_pages_contain_the_required_sentences(page: str, sentence: str) -> None:
     assert sentence in " ".join((ROOT / "docs" / page).read_text("utf-8").split())

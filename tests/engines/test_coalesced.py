@@ -69,11 +69,11 @@ async def test_boxes_do_not_mix(room: CountingRoom) -> None:
 
 async def test_one_callers_error_stays_its_own(room: CountingRoom) -> None:
     drafts = [Draft("s", str(n), "t", "p") for n in range(5)]
-    answers: list[Any] = await asyncio.gather(
+    results: list[Any] = await asyncio.gather(
         *(room.store.put(BOX, [draft]) for draft in (*drafts[:3], BAD, *drafts[3:])), return_exceptions=True
     )
-    assert isinstance(answers[3], sqlite3.Error)
-    assert all(answer[0].status is ReceiptStatus.NEW for answer in answers[:3] + answers[4:])
+    assert isinstance(results[3], sqlite3.Error)
+    assert all(result[0].status is ReceiptStatus.NEW for result in results[:3] + results[4:])
     assert (await room.inbox().counts())[State.WAITING] == 5
 
 
@@ -81,9 +81,9 @@ async def test_a_cancelled_caller_does_not_stop_the_others(room: CountingRoom) -
     tasks = [asyncio.create_task(room.inbox().enqueue("t", n, source="s", message_id=str(n))) for n in range(10)]
     await asyncio.sleep(0)
     tasks[4].cancel()
-    answers = await asyncio.gather(*tasks, return_exceptions=True)
-    assert isinstance(answers[4], asyncio.CancelledError)
-    assert sum(getattr(answer, "is_new", False) for answer in answers) == 9
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert isinstance(results[4], asyncio.CancelledError)
+    assert sum(getattr(result, "is_new", False) for result in results) == 9
 
 
 async def test_large_contents_go_apart(room: CountingRoom) -> None:
@@ -95,6 +95,6 @@ async def test_large_contents_go_apart(room: CountingRoom) -> None:
 
 async def test_many_drafts_are_cut_into_fair_pieces(room: CountingRoom) -> None:
     batches = [[Draft("s", f"{b}-{n}", "t", "p") for n in range(600)] for b in range(3)]
-    answers = await asyncio.gather(*(room.store.put(BOX, batch) for batch in batches))
-    assert [len(answer) for answer in answers] == [600, 600, 600]
+    results = await asyncio.gather(*(room.store.put(BOX, batch) for batch in batches))
+    assert [len(result) for result in results] == [600, 600, 600]
     assert room.count() == 3

@@ -146,11 +146,11 @@ async def test_separate_commits_by_itself_where_writers_do_not_exclude_each_othe
 
     await put(inbox, 1)
     await soon(room.drain())
-    told = str((await inbox.get("1")).last_error)
+    error = str((await inbox.get("1")).last_error)
     if room.features.concurrent:
-        assert (told, await state_of(log)) == ("LookupError: no", State.WAITING)
+        assert (error, await state_of(log)) == ("LookupError: no", State.WAITING)
     else:
-        assert (await log.find(), "holds the only write lock of" in told) == ([], True)
+        assert (await log.find(), "holds the only write lock of" in error) == ([], True)
 
 
 async def test_a_task_that_outlives_its_handler_is_free(room: Postroom) -> None:

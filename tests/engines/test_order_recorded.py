@@ -171,7 +171,7 @@ class TestInACallersTransaction:
             tx.commit()
         assert [message.message_id for message in box.find()] == ["1"]
 
-    def test_a_caller_who_came_first_is_told_later(self, open_room: Open, connect: Any) -> None:
+    def test_a_caller_that_came_first_is_refused_later(self, open_room: Open, connect: Any) -> None:
         """It writes before any order is recorded, and would else never know."""
         box = open_room().inbox("b")
         with connect() as tx:
@@ -181,7 +181,7 @@ class TestInACallersTransaction:
         with connect() as tx, pytest.raises(OrderMismatch):
             put(box, "3", tx=tx)
 
-    def test_nobody_waits_for_a_caller_who_came_first(
+    def test_no_writer_waits_for_a_caller_that_came_first(
         self, place: dict[str, Any], open_room: Open, connect: Any
     ) -> None:
         if place["url"].startswith("sqlite"):

@@ -74,7 +74,7 @@ def test_it_wakes_up_when_the_front_is_given_up(store: Any, clock: FrozenClock) 
     assert store.counts(limited)[State.DEAD] == 1
 
 
-def test_a_line_is_held_by_whoever_claimed_without_one(store: Any) -> None:
+def test_a_line_is_held_by_a_claim_that_was_made_without_order(store: Any) -> None:
     put(store, "1")
     assert names(claim(store, PLAIN, ALICE)) == ["1"]
     put(store, "2")

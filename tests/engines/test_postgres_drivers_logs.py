@@ -60,7 +60,9 @@ async def test_lost_connections_of_ours_are_no_warning(
     await settled(room.close())
 
 
-def test_an_outage_is_told_by_the_verb_and_not_by_the_pool(proxy: Proxy, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_outage_is_raised_by_the_verb_and_not_logged_by_the_pool(
+    proxy: Proxy, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO)
     room = postroom_sync.Postroom(through(proxy), storage_retry=StorageRetry.NONE)
     for _ in range(2):

@@ -158,7 +158,7 @@ def test_handlers_get_a_connection_of_psycopg() -> None:
     assert type(checkout.handle).__module__ == psycopg.Connection.__module__
     done = threading.Event()
     checkout.handle.add_notice_handler(lambda _notice: done.set())  # as any other
-    checkout.handle.execute("DO $$ BEGIN RAISE NOTICE 'heard'; END $$")
+    checkout.handle.execute("DO $$ BEGIN RAISE NOTICE 'received'; END $$")
     assert done.is_set()
     pool.release(checkout)
     pool.close()

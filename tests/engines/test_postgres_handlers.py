@@ -78,7 +78,7 @@ async def test_effect_outgoing_message_and_completion_commit_together(room: Post
         await write(tx, message.message_id)
         receipt = await outbox.enqueue("mail", "x", message_id=message.message_id, tx=tx)
         assert receipt.is_new
-        # Nobody sees the one without the other.
+        # No other connection sees one without the other.
         assert (orders(), await outbox.find(), await state_of(inbox)) == ([], [], State.CLAIMED)
 
     await put(inbox, 1)
@@ -90,20 +90,20 @@ async def test_effect_outgoing_message_and_completion_commit_together(room: Post
 @every_pool
 @pytest.mark.req("C-55")
 @pytest.mark.parametrize(
-    ("answer", "state", "attempt"),
+    ("result", "state", "attempt"),
     [(ValueError("no"), State.WAITING, 1), (Outcome.RETRY.after(HOUR), State.WAITING, 0)],
-    ids=["raised", "answered"],
+    ids=["raised", "returned"],
 )
-async def test_whatever_is_not_success_rolls_back(room: Postroom, answer: Any, state: State, attempt: int) -> None:
+async def test_whatever_is_not_success_rolls_back(room: Postroom, result: Any, state: State, attempt: int) -> None:
     inbox, outbox = room.inbox(), room.outbox()
 
     @inbox.handler("t", transactional=True)
     async def handle(message: Message[str], tx: Any) -> Any:
         await write(tx, message.message_id)
         await outbox.enqueue("mail", "x", tx=tx)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+        if isinstance(result, Exception):
+            raise result
+        return result
 
     await put(inbox, 1)
     await soon(room.drain())
@@ -209,7 +209,7 @@ async def test_a_batch_is_all_or_nothing(room: Postroom) -> None:
 
 
 @every_driver
-async def test_a_handler_that_ends_its_transaction_is_told(room: Postroom, pool: str) -> None:
+async def test_a_handler_that_ends_its_transaction_fails(room: Postroom, pool: str) -> None:
     inbox = room.inbox()
 
     @inbox.handler("t", transactional=True)
@@ -395,7 +395,7 @@ class TestErrorsOfTheDatabaseThatAHandlerCatches:
         assert re.match(ABORTED, str((await inbox.get("1")).last_error))
 
     @every_driver
-    async def test_is_told_by_the_verbs_too(self, room: Postroom) -> None:
+    async def test_is_raised_by_the_verbs_too(self, room: Postroom) -> None:
         inbox, outbox = room.inbox(), room.outbox()
 
         @inbox.handler("t", transactional=True)
@@ -457,8 +457,8 @@ class TestErrorsOfTheDatabaseThatAHandlerCatches:
 
         await put(inbox, 1)
         await soon(room.drain())
-        told = f"the handler ended its transaction: .* Before that, a statement failed {UNIQUE}"
-        assert re.match(told, str((await inbox.get("1")).last_error))
+        expected = f"the handler ended its transaction: .* Before that, a statement failed {UNIQUE}"
+        assert re.match(expected, str((await inbox.get("1")).last_error))
 
 
 @every_driver

@@ -47,7 +47,7 @@ async def pool(name: str, url: str) -> AsyncIterator[Any]:
 @pytest.fixture
 async def room(name: str, pool: Any, url: str) -> AsyncIterator[Any]:
     """The URL only says that it is PostgreSQL: all connections are the pool's."""
-    room: Any = (postroom_sync.Postroom if name in SYNC_POOLS else Postroom)("postgresql://nobody@nowhere/", pool=pool)
+    room: Any = (postroom_sync.Postroom if name in SYNC_POOLS else Postroom)("postgresql://user@nowhere/", pool=pool)
     yield room
     await settled(room.close())
 
@@ -161,14 +161,14 @@ async def test_a_pool_for_sync_code_is_not_for_async_code(name: str, pool: Any, 
 def test_what_is_no_pool(wrong: Any) -> None:
     for kind in (Postroom, postroom_sync.Postroom):
         with pytest.raises(ArgumentTypeError, match=r"pool is a .*; a?sync code takes one of"):
-            kind("postgresql://nobody@nowhere/", pool=wrong)
+            kind("postgresql://user@nowhere/", pool=wrong)
 
 
 def test_an_engine_on_something_else() -> None:
     with pytest.raises(ArgumentValueError, match="on sqlite, not on PostgreSQL"):
-        postroom_sync.Postroom("postgresql://nobody@nowhere/", pool=sa.create_engine("sqlite://"))
+        postroom_sync.Postroom("postgresql://user@nowhere/", pool=sa.create_engine("sqlite://"))
     with pytest.raises(ArgumentValueError, match="on sqlite, not on PostgreSQL"):
-        Postroom("postgresql://nobody@nowhere/", pool=create_async_engine("sqlite+aiosqlite://"))
+        Postroom("postgresql://user@nowhere/", pool=create_async_engine("sqlite+aiosqlite://"))
 
 
 def test_an_engine_on_a_driver_that_cannot_serve(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,9 +176,9 @@ def test_an_engine_on_a_driver_that_cannot_serve(monkeypatch: pytest.MonkeyPatch
         module: Any = ModuleType(name)
         module.paramstyle, module.__version__ = "pyformat", "2.9.9"
         monkeypatch.setitem(sys.modules, name, module)
-    engine = sa.create_engine("postgresql+psycopg2://nobody@nowhere/")
+    engine = sa.create_engine("postgresql+psycopg2://user@nowhere/")
     with pytest.raises(ArgumentValueError, match=r"uses psycopg2: make it with postgresql\+psycopg://"):
-        postroom_sync.Postroom("postgresql://nobody@nowhere/", pool=engine)
+        postroom_sync.Postroom("postgresql://user@nowhere/", pool=engine)
 
 
 class TestSubclasses:

@@ -166,7 +166,7 @@ class TestInside:
         assert not any((await settled(inbox.counts())).values())
 
     async def test_whatever_a_message_may_have(self, caller: Caller, room: Any) -> None:
-        """Whoever lent the connection may have told its driver to read and write types in another way."""
+        """The caller may have set other type codecs on its connection."""
         inbox = room.inbox(order="fifo")
         due = datetime(2030, 1, 2, 3, 4, 5, 678901, UTC)
         message = NewMessage(
@@ -275,9 +275,9 @@ class TestRefusals:
     @pytest.mark.req("C-55")
     async def test_of_the_wrong_colour(self, caller: Caller, driver: str, url: str) -> None:
         is_sync = driver == "psycopg-sync"
-        told = r"sync code: use postroom\.sync\.Postroom" if is_sync else r"async code: use postroom\.Postroom"
+        refusal = r"sync code: use postroom\.sync\.Postroom" if is_sync else r"async code: use postroom\.Postroom"
         room = open_room(url, "asyncpg" if is_sync else "psycopg-sync")
-        with pytest.raises(TransactionRefused, match=told):
+        with pytest.raises(TransactionRefused, match=refusal):
             await settled(room.outbox().enqueue("t", "x", tx=caller.tx))
         await settled(caller.commit())
         assert await settled(room.outbox().find()) == []
@@ -318,8 +318,8 @@ class TestRefusals:
     @pytest.mark.req("C-55")
     async def test_what_is_no_connection(self, driver: str, url: str, room: Any) -> None:
         async with what_is_no_connection(url, driver) as things:
-            for tx, told in things.items():
-                with pytest.raises(TransactionRefused, match=told):
+            for tx, refusal in things.items():
+                with pytest.raises(TransactionRefused, match=refusal):
                     await settled(room.outbox().enqueue("t", "x", tx=tx))
         assert await settled(room.outbox().find()) == []
 

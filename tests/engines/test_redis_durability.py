@@ -1,4 +1,4 @@
-"""A server that may forget is told of, or refused."""
+"""A server that may lose messages is logged, or refused."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_server_that_writes_to_the_disk_and_evicts_nothing_is_fine(
 
 
 @pytest.mark.req("C-40")
-def test_a_server_that_writes_nothing_is_told_of_once(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_server_that_writes_nothing_is_logged_once(start: Start, caplog: pytest.LogCaptureFixture) -> None:
     server = start(save='""')
     [complaint] = complaints(server.url(), caplog)
     assert "neither appendonly nor save" in complaint
@@ -76,7 +76,7 @@ def test_a_server_that_writes_nothing_is_told_of_once(start: Start, caplog: pyte
 
 
 @pytest.mark.req("C-40")
-def test_a_server_that_evicts_is_told_of(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_server_that_evicts_is_logged(start: Start, caplog: pytest.LogCaptureFixture) -> None:
     server = start(appendonly="yes", maxmemory_policy="allkeys-lru")
     [complaint] = complaints(server.url(), caplog)
     assert "allkeys-lru" in complaint
@@ -84,19 +84,19 @@ def test_a_server_that_evicts_is_told_of(start: Start, caplog: pytest.LogCapture
     assert "allkeys-lru" in refusal(server.url())
 
 
-def test_a_server_that_does_not_tell_is_used_unless_it_must_be_durable(
+def test_a_server_with_unknown_settings_is_used_unless_it_must_be_durable(
     start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = start(save="3600 1")
     server.query("ACL", "SETUSER", "guest", "on", ">secret-word", "~*", "&*", "+@all", "-config")
     url = server.url().replace("redis://", "redis://guest:secret-word@")
     [complaint] = complaints(url, caplog)
-    assert "does not tell whether it writes snapshots" in complaint
-    assert "evicts" not in complaint, "INFO tells of that"
+    assert "does not report whether it writes snapshots" in complaint
+    assert "evicts" not in complaint, "INFO has that"
     assert "secret-word" not in complaint + refusal(url)
 
 
-def test_a_server_that_does_not_tell_but_keeps_a_log_is_fine(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_server_with_unknown_settings_and_a_log_is_fine(start: Start, caplog: pytest.LogCaptureFixture) -> None:
     server = start(appendonly="yes", save='""')
     server.query("ACL", "SETUSER", "guest", "on", ">secret-word", "~*", "&*", "+@all", "-config")
     assert complaints(server.url().replace("redis://", "redis://guest:secret-word@"), caplog) == []

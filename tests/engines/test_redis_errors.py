@@ -1,4 +1,4 @@
-"""What happens when an answer is lost, and which errors pass by themselves."""
+"""What happens when a reply is lost, and which errors are transient."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def scripts_run(server: RedisServer) -> int:
 
 @pytest.mark.req("RHI-050")
 @pytest.mark.parametrize("mode", ["async", "sync"])
-async def test_a_script_whose_answer_was_lost_is_not_sent_again_by_the_client(
+async def test_a_script_whose_reply_was_lost_is_not_sent_again_by_the_client(
     private: RedisServer, proxy: Proxy, mode: Any
 ) -> None:
     store = open_at(f"redis://{proxy.host}:{proxy.port}/0", mode, prefix=new_prefix(of_shared_server=False))
@@ -55,7 +55,7 @@ async def test_a_script_whose_answer_was_lost_is_not_sent_again_by_the_client(
     assert cut.wait(10)
     assert store.is_transient(lost.value)
     assert scripts_run(private) == before + 1
-    # Whoever sends it again, as a room does, finds what the lost call has done.
+    # A second call, as a room makes it, finds the result of the first.
     [again] = await settled(store.put(BOX, [Draft("s", "second")]))
     assert again.status is ReceiptStatus.DUPLICATE
     messages = await settled(store.claim(BOX, ClaimRequest(ALICE, seconds(30), 10)))
@@ -86,7 +86,7 @@ PASSING = [
     exceptions.ClusterDownError("down"),
     exceptions.MasterDownError("down"),
     exceptions.TryAgainError("moving"),
-    exceptions.SlotNotCoveredError("nobody"),
+    exceptions.SlotNotCoveredError("no node"),
     exceptions.MaxConnectionsError("too many"),
     exceptions.ResponseError("NOREPLICAS Not enough good replicas to write."),
     exceptions.ResponseError("BUSY Redis is busy running a script."),
@@ -107,7 +107,7 @@ LASTING = [
 ]
 
 
-def test_errors_that_pass_by_themselves_are_told_from_those_that_do_not() -> None:
+def test_transient_errors_are_distinguished_from_lasting_ones() -> None:
     store = open_at("redis://host", "sync")
     assert [error for error in PASSING if not store.is_transient(error)] == []
     assert [error for error in LASTING if store.is_transient(error)] == []

@@ -186,7 +186,7 @@ def test_find_goes_through_a_long_box_page_by_page(prefix: str) -> None:
     store.close()
 
 
-async def test_topics_that_nobody_wants_do_not_hide_those_that_are_wanted(prefix: str) -> None:
+async def test_topics_without_a_worker_do_not_hide_claimed_topics(prefix: str) -> None:
     """More than one script looks at."""
     store = open_at(server(), "async", prefix=prefix)
     many = [Draft("s", str(n), "unwanted") for n in range(21_000)]

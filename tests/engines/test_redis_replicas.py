@@ -34,8 +34,8 @@ def primary() -> Iterator[RedisServer]:
 
 
 @COLOURS
-async def test_a_write_that_replicas_have_is_answered(primary: RedisServer, mode: Any) -> None:
-    store = open_at(f"{primary.url()}?wait_replicas=1&wait_timeout=9000", mode, prefix=f"answered_{mode}")
+async def test_a_write_that_replicas_have_returns(primary: RedisServer, mode: Any) -> None:
+    store = open_at(f"{primary.url()}?wait_replicas=1&wait_timeout=9000", mode, prefix=f"returns_{mode}")
     await settled(store.put(BOX, [Draft("s", "1")]))
     [message] = await settled(store.claim(BOX, ClaimRequest(ALICE, seconds(30), 1)))
     assert message.message_id == "1"
@@ -49,7 +49,7 @@ async def test_a_put_that_too_few_have_is_an_error_and_stands(primary: RedisServ
     with pytest.raises(NotReplicated, match="1 of 2 replicas") as caught:
         await settled(store.put(BOX, [Draft("s", "1")]))
     assert not store.is_transient(caught.value), "to repeat it would only find that it is there"
-    assert (await settled(store.counts(BOX)))[State.WAITING] == 1, "reading waits for nobody, and the write stands"
+    assert (await settled(store.counts(BOX)))[State.WAITING] == 1, "a read waits for no replica, and the write stands"
     await settled(store.close())
     plain = open_at(primary.url(), mode, prefix=f"few_{mode}")
     assert [r.status for r in await settled(plain.put(BOX, [Draft("s", "1")]))] == [ReceiptStatus.DUPLICATE]
@@ -60,7 +60,7 @@ async def test_a_put_that_too_few_have_is_an_error_and_stands(primary: RedisServ
 async def test_a_worker_goes_on_without_replicas(
     primary: RedisServer, mode: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """If a claim raised, its messages would be nobody's until the lease ends; and an outcome stands all the same."""
+    """If a claim raised, no worker would have its messages until the lease ends. An outcome is stored in any case."""
     caplog.set_level(logging.WARNING, "postroom")
     plain = open_at(primary.url(), mode, prefix=f"worker_{mode}")
     await settled(plain.put(BOX, [Draft("s", str(number)) for number in range(3)]))
@@ -70,8 +70,8 @@ async def test_a_worker_goes_on_without_replicas(
     settled_first, [second] = await settled(store.exchange(BOX, [done(first)], ClaimRequest(ALICE, seconds(30), 1)))
     assert list(settled_first) == [True]
     assert list(await settled(store.settle(BOX, [done(second)]))) == [True]
-    told = [record for record in caplog.messages if "1 of 2 replicas" in record]
-    assert len(told) == 1, "it is told once, until they have caught up"
+    logged = [record for record in caplog.messages if "1 of 2 replicas" in record]
+    assert len(logged) == 1, "it is logged once, until the replicas have caught up"
     await settled(store.close())
 
 

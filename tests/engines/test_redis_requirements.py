@@ -97,7 +97,7 @@ def keys(client: redis.Redis, prefix: str) -> Keys:
 
 @pytest.fixture
 def own() -> Iterator[RedisServer]:
-    """A server that may be stopped, and that nobody else talks to."""
+    """A server of this test alone, which may be stopped."""
     try:
         private = RedisServer(appendonly=True, appendfsync="always")
     except ServerMissing as error:
@@ -350,7 +350,7 @@ def test_success_ends_the_capture_and_removes_the_content_if_asked(room: sync.Po
     assert keys.hash("dedup") == {}
 
 
-def test_nothing_has_a_ttl_and_a_box_that_nobody_cleans_does_not_grow(
+def test_nothing_has_a_ttl_and_a_box_without_a_janitor_does_not_grow(
     room: sync.Postroom, client: redis.Redis, prefix: str, clock: FrozenClock
 ) -> None:
     inbox = room.inbox("orders", retention=timedelta(hours=1))
@@ -375,11 +375,11 @@ def _sent(own: RedisServer, work: Callable[[], object]) -> list[str]:
         own.query("ECHO", "the end")
         commands: list[str] = []
         while True:
-            heard = monitor.next_command()
-            if "the end" in heard["command"]:
+            received = monitor.next_command()
+            if "the end" in received["command"]:
                 return [command for command in commands if not command.startswith(("CLIENT", "HELLO", "SELECT"))]
-            if heard["client_type"] != "lua":
-                commands.append(heard["command"].partition(" ")[0])
+            if received["client_type"] != "lua":
+                commands.append(received["command"].partition(" ")[0])
 
 
 @pytest.mark.req("RHI-158", "RHI-162", "C-40")
@@ -426,7 +426,7 @@ def _dump(own: RedisServer) -> dict[bytes, bytes | None]:
 
 @pytest.mark.req("C-40")
 def test_what_redis_cannot_do_is_refused_before_any_command() -> None:
-    room = AsyncPostroom("redis://nowhere.invalid")  # nobody is asked
+    room = AsyncPostroom("redis://nowhere.invalid")  # no server is contacted
     with pytest.raises(FeatureMissing, match="without transactions"):
 
         @room.inbox().handler("t", transactional=True)

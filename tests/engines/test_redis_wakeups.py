@@ -1,4 +1,4 @@
-"""What one store has put, another hears of: on one server, and on a cluster by sharded channels."""
+"""Notifications from one store to another: on one server, and on a cluster by sharded channels."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def prefix() -> str:
 
 @pytest.fixture
 async def listening(place: str, prefix: str) -> AsyncIterator[Any]:
-    """A store that works on both boxes, and hears."""
+    """A store that has claimed from both boxes and is subscribed to them."""
     store = open_at(place, "async", prefix=prefix)
     assert isinstance(store, Waker) is store.features.notify is True
     for box in (BOX, OTHER):
@@ -46,7 +46,7 @@ async def listening(place: str, prefix: str) -> AsyncIterator[Any]:
 
 
 @pytest.mark.parametrize("mode", ["async", "sync"])
-async def test_a_put_elsewhere_is_heard(place: str, prefix: str, listening: Any, mode: Any) -> None:
+async def test_a_put_of_another_store_is_notified(place: str, prefix: str, listening: Any, mode: Any) -> None:
     other = open_at(place, mode, prefix=prefix)
     waiting = asyncio.create_task(listening.wait())
     if mode == "async":
@@ -58,13 +58,13 @@ async def test_a_put_elsewhere_is_heard(place: str, prefix: str, listening: Any,
     assert await soon(waiting) == {BOX.key}
 
 
-async def test_a_box_that_is_used_later_is_heard_too(place: str, prefix: str, listening: Any) -> None:
+async def test_a_box_that_is_used_later_is_notified_too(place: str, prefix: str, listening: Any) -> None:
     new = Box("outbox", "new")
     waiting = asyncio.create_task(listening.wait())
     await listening.claim(new, ASK)
-    heard = await soon(waiting) if place.startswith("redis+cluster") else None
-    assert not heard
-    if heard is not None:
+    notified = await soon(waiting) if place.startswith("redis+cluster") else None
+    assert not notified
+    if notified is not None:
         waiting = asyncio.create_task(listening.wait())
     other = open_at(place, "async", prefix=prefix)
     await other.put(new, [Draft("s", "1")])
@@ -72,17 +72,17 @@ async def test_a_box_that_is_used_later_is_heard_too(place: str, prefix: str, li
     await other.close()
 
 
-async def test_several_boxes_are_heard(place: str, prefix: str, listening: Any) -> None:
+async def test_several_boxes_are_notified(place: str, prefix: str, listening: Any) -> None:
     other = open_at(place, "async", prefix=prefix)
     for box in (BOX, OTHER):
         await other.put(box, [Draft("s", "1")])
-    heard: set[str] = set()
-    while heard != {BOX.key, OTHER.key}:
-        heard |= await soon(listening.wait())
+    notified: set[str] = set()
+    while notified != {BOX.key, OTHER.key}:
+        notified |= await soon(listening.wait())
     await other.close()
 
 
-async def test_a_lost_connection_is_told_and_then_hearing_begins_anew(prefix: str) -> None:
+async def test_a_lost_connection_raises_and_the_next_wait_subscribes_again(prefix: str) -> None:
     store = open_at(f"{server()}?client_name={prefix}", "async", prefix=prefix)
     await store.claim(BOX, ASK)
     await soon(store.wait())
@@ -101,18 +101,17 @@ async def test_a_lost_connection_is_told_and_then_hearing_begins_anew(prefix: st
     await store.close()
 
 
-async def test_only_what_can_be_claimed_is_told_and_once_for_each_call(prefix: str) -> None:
-    told: list[str] = []
+async def test_only_claimable_messages_are_notified_once_per_call(prefix: str) -> None:
     fifo = Box("inbox", "fifo", Order(fifo=True))
-    with redis.Redis.from_url(server()) as client, client.pubsub() as ears:
-        ears.subscribe(channel(prefix, BOX.key, sharded=False))
+    with redis.Redis.from_url(server()) as client, client.pubsub() as subscription:
+        subscription.subscribe(channel(prefix, BOX.key, sharded=False))
 
-        def heard() -> list[str]:
-            """All that was published so far: what we publish ourselves comes last."""
+        def published() -> list[str]:
+            """Returns everything published so far. Publishes an end mark, which comes last."""
             client.publish(channel(prefix, BOX.key, sharded=False), "the end")
             found: list[str] = []
             while True:
-                message: Any = ears.get_message(timeout=10)
+                message: Any = subscription.get_message(timeout=10)
                 assert message is not None
                 if message["type"] == "message":
                     if message["data"] == b"the end":
@@ -121,30 +120,30 @@ async def test_only_what_can_be_claimed_is_told_and_once_for_each_call(prefix: s
 
         store = open_at(server(), "async", prefix=prefix)
         await store.put(BOX, [Draft("s", str(n)) for n in range(100)])
-        assert heard() == [BOX.key]
+        assert published() == [BOX.key]
         [first, *_] = await store.claim(BOX, ASK)
         later = first.first_seen + seconds(3600)
         await store.put(BOX, [Draft("s", "later", due=later)])
         await store.put(BOX, [Draft("s", "5")])  # a duplicate
         await store.record(BOX, [Draft("s", "seen")])
-        assert heard() == []
+        assert published() == []
         await store.put(fifo, [Draft("s", str(n), group="g") for n in range(2)])
-        assert heard() == [fifo.key]
+        assert published() == [fifo.key]
         await store.put(fifo, [Draft("s", "behind", group="g")])
-        assert heard() == []
+        assert published() == []
         [front] = await store.claim(fifo, ASK._replace(limit=1))
         await store.settle(fifo, [Settlement.retry(front.claim, delay=seconds(3600))])
-        assert heard() == []
+        assert published() == []
         await store.cancel(fifo, Filter(keys=(front.key,)))
-        assert heard() == [fifo.key], "the next of its group can be claimed now"
+        assert published() == [fifo.key], "the next of its group can be claimed now"
         await store.settle(BOX, [Settlement.dead(first.claim, error="e")])
         await store.replay(BOX, Filter())
-        assert heard() == [BOX.key]
+        assert published() == [BOX.key]
         await store.close()
         silent = open_at(server(), "async", prefix=prefix, notify=False)
         assert not silent.features.notify
         await silent.put(OTHER, [Draft("s", "1")])
-        assert heard() == told
+        assert published() == []
         await silent.close()
 
 

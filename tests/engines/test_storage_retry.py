@@ -32,7 +32,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def blocker(path: Path) -> Iterator[sqlite3.Connection]:
-    """Somebody who holds the write lock."""
+    """A connection that holds the write lock."""
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("BEGIN IMMEDIATE")
     yield connection

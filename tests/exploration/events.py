@@ -81,7 +81,7 @@ class Settle:
 
 @dataclass(frozen=True, slots=True)
 class SettleBatch:
-    """Its worker reports several messages at once: the first as told, the others as done."""
+    """Its worker reports several messages at once: the first with the given outcome, the others as done."""
 
     names: tuple[str, ...]
     verdict: str

@@ -18,7 +18,7 @@ LONG = timedelta(seconds=1000)
 
 
 def claimable(world: World) -> set[str]:
-    """What may be claimed now: the first in line of each group that nobody holds."""
+    """What may be claimed now: the front of each group that no worker holds."""
     fronts: set[str] = set()
     for line in world.lines().values():
         first = line[0]

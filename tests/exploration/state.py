@@ -2,9 +2,9 @@
 
 Two states are the same if everything that the store keeps is the same, except that
 
-* times that lie ahead are told by their distance from now, times that have passed by their order only,
+* future times are compared by their distance from now, past times by their order only,
 * a done message is only counted: nothing can happen to it,
-* workers are told apart, but have no names,
+* workers are distinct, but have no names,
 * of a fence only counts whether the message was ever claimed.
 
 The topics and the order of ids stay as they are. A field that is new in the store fails the import: this module has to

@@ -203,7 +203,7 @@ class World:
     # -- the rules -----------------------------------------------------------------------------------------------
 
     def check_order(self, claimed: list[str]) -> None:
-        """Nobody is overtaken, except messages that are not in line."""
+        """No message is overtaken, except messages that are not in line."""
         places: dict[str, list[StoredMessage]] = self.lines() if claimed else {}
         for name in claimed:
             for other in places.get(name[0], []):

@@ -93,7 +93,7 @@ async def test_a_failed_assertion_shows_what_was_wanted_and_found() -> None:
 
 @pytest.mark.req("RHI-052")
 @pytest.mark.store("memory")
-async def test_a_frozen_clock_moves_when_told() -> None:
+async def test_a_frozen_clock_moves_only_by_advance() -> None:
     clock = FrozenClock()
     async with Postroom("memory://", clock=clock) as room:
         outbox, handled = room.outbox(), list[str]()
@@ -109,7 +109,7 @@ async def test_a_frozen_clock_moves_when_told() -> None:
         assert handled == ["mail"]
 
 
-async def test_events_tell_of_handlers_too() -> None:
+async def test_events_include_handler_calls() -> None:
     events = Events()
     async with Postroom("memory://", observers=[events]) as room:
         outbox = room.outbox()

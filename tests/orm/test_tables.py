@@ -128,7 +128,7 @@ def test_the_tables_can_be_read(kind: Kind, tmp_path: Path) -> None:
     assert str(owner) == str(worker)
 
 
-def test_a_second_call_answers_the_same_tables(kind: Kind) -> None:
+def test_a_second_call_returns_the_same_tables(kind: Kind) -> None:
     """Alembic runs env.py for every command; the MetaData may be the same one."""
     metadata = MetaData()
     first = tables(metadata, dialect=kind.dialect, **kind.names)

@@ -13,10 +13,10 @@ from tools.servers.postgres import PostgresServer
 from tests.postgres_chaos.workers import prepare
 
 SETTINGS = {"max_connections": "200"}
-"""Sixteen workers, each with a pool of its own, and whoever watches them."""
+"""Sixteen workers, each with a separate pool, and the connections of the test."""
 
 # Servers and workers are killed here while both cores are busy: that needs the machine for itself, and some minutes.
-# `make chaos` runs them; so does whoever sets POSTROOM_CHAOS.
+# `make chaos` runs them, as does any run with POSTROOM_CHAOS set.
 collect_ignore_glob = [] if os.environ.get("POSTROOM_CHAOS") else ["test_*.py"]
 
 

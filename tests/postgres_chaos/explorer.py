@@ -4,7 +4,7 @@ An actor runs a verb on a connection of its own, exactly as the driver does, but
 A *schedule* says who goes next. The explorer runs a scene under one schedule after the other, until it has seen all of
 them, or all in which the actors take turns at most so often: faults that need many turns are rare.
 
-Whoever waits for a lock of another is left waiting until that one moves on. A deadlock is left to PostgreSQL; its
+An actor that waits for a lock of another is left waiting until that one moves on. A deadlock is left to PostgreSQL; its
 victim begins again, as the room would do.
 """
 
@@ -114,7 +114,7 @@ class Actor:
         return self.task is not None
 
     async def go(self, is_blocked: Callable[[Actor], Awaitable[bool]]) -> str:
-        """One visit that others can notice, and those before it that they cannot; answers its text."""
+        """Makes one visit that others can notice, and those before it that they cannot. Returns its text."""
         while True:
             assert self.visit is not None
             text = str(self.visit.args[1])
@@ -140,24 +140,24 @@ class Actor:
     async def _make(self, visit: Call) -> Any:
         return await visit()
 
-    def _advance(self, answer: Any) -> None:
+    def _advance(self, result: Any) -> None:
         try:
-            self.visit = self._visits.send(answer)
+            self.visit = self._visits.send(result)
         except StopIteration as end:
             self.visit, self.result = None, end.value
-        except Exception as raised:  # noqa: BLE001 - what a verb raises is told
+        except Exception as raised:  # noqa: BLE001 - what a verb raises is recorded
             self._end(raised)
 
     def _fail(self, error: BaseException) -> None:
-        """The program hears of it, and rolls back."""
+        """Raises the error in the program, which rolls back."""
         if sqlstate(error) == DEADLOCK:
             self.deadlocks += 1
         try:
             self.visit = self._visits.throw(error)
-        except Exception as raised:  # noqa: BLE001 - what a verb raises is told
+        except Exception as raised:  # noqa: BLE001 - what a verb raises is recorded
             self._end(raised)
         else:
-            # Whoever has failed holds nothing any more: to let others take a turn before its ROLLBACK shows nothing.
+            # A failed transaction holds no locks any more: other orders of its ROLLBACK make no difference.
             rollback = self.visit
             assert rollback is not None
             self.task = asyncio.create_task(self._roll_back(rollback))
@@ -258,7 +258,7 @@ class Schedule:
     def choose(self, ready: list[int]) -> int:
         allowed = ready
         if self._last in ready:
-            # To leave somebody who could go on is a turn, of which there are only so many.
+            # To leave an actor that could go on is a switch, and the number of switches is limited.
             others = [index for index in ready if index != self._last] if self._left else []
             allowed = [self._last, *others]
         position = len(self.taken)

@@ -1,4 +1,4 @@
-"""A producer that does not give up: what it has been told is stored, it counts; what not, it puts again."""
+"""A producer that does not give up: it counts the puts that returned, and repeats those that raised."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Feed:
     def __init__(self, url: str, *boxes: str) -> None:
         self._room = Postroom(url)
         self._boxes = [open_box(self._room, Options(url, ""), name) for name in boxes]
-        self._told = asyncio.Condition()
+        self._stored = asyncio.Condition()
         self.length = 0
         """Numbers that are stored for certain."""
         self.errors: list[str] = []
@@ -31,9 +31,9 @@ class Feed:
         while True:
             for box in self._boxes:
                 await self._put(box)
-            async with self._told:
+            async with self._stored:
                 self.length += 1
-                self._told.notify_all()
+                self._stored.notify_all()
             await asyncio.sleep(PACE)
 
     async def _put(self, box: Any) -> None:
@@ -49,8 +49,8 @@ class Feed:
     async def more(self, count: int, seconds: float = 60) -> None:
         """Until so many more are stored."""
         goal = self.length + count
-        async with asyncio.timeout(seconds), self._told:
-            await self._told.wait_for(lambda: self.length >= goal)
+        async with asyncio.timeout(seconds), self._stored:
+            await self._stored.wait_for(lambda: self.length >= goal)
 
     async def until_all_claim(self, *crews: WorkerProcesses, seconds: float = 60) -> None:
         """Until each of the crews has claimed something more."""

@@ -372,7 +372,7 @@ PLAYS: dict[str, Make] = {}
 
 
 def play(name: str, **options: Any) -> Callable[[Callable[[World], Any]], Callable[[World], Any]]:
-    """`make` answers the program's own maker, or None where the state has nothing for it."""
+    """`make` returns a function that makes the program, or None if the state has nothing for it."""
 
     def register(make: Callable[[World], Any]) -> Callable[[World], Any]:
         def made(world: World) -> Play | None:
@@ -525,7 +525,7 @@ _cleaning()
 # -- what must be true afterwards ------------------------------------------------------------------------------------
 
 LATE = ("replay", "revive", "put again 1")
-"""These may let a message stand in line, ahead of whoever was taken meanwhile."""
+"""These may put a message into its line ahead of one that was claimed meanwhile."""
 
 
 KEEPS_CLAIMS = ("claim", "reap", "put", "renew", "record")
@@ -573,8 +573,8 @@ async def names_of(world: World, ids: Iterable[int]) -> list[str]:
 async def complaints_about_claims(world: World, run: Run) -> list[str]:
     given = list(world.claims.values())
     for result in run.results:
-        answer = result[1] if isinstance(result, tuple) and len(result) == 2 else result
-        for item in answer if isinstance(answer, list) else []:
+        claimed = result[1] if isinstance(result, tuple) and len(result) == 2 else result
+        for item in claimed if isinstance(claimed, list) else []:
             if getattr(item, "claim", None) is not None:
                 given.append(item.claim)
     proofs = [(claim.id, claim.fence) for claim in given]

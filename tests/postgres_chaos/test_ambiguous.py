@@ -1,6 +1,6 @@
-"""The server has done it, and the answer is lost: what is tried again is neither lost nor done twice.
+"""The server has committed, and its reply is lost: a retry neither loses the change nor makes it twice.
 
-The proxy forwards a request, lets the server act, and cuts the connection instead of giving the answer.
+The proxy forwards a request, lets the server act, and cuts the connection instead of forwarding the reply.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Place:
         self.room = Postroom(self.through)
         self.watcher = Postroom(self.url)
 
-    def lose_answer(self, *marks: bytes) -> Any:
+    def lose_reply(self, *marks: bytes) -> Any:
         """To the next request that contains one of these."""
         return self.proxy.cut_after(lambda request: any(mark in request for mark in marks))
 
@@ -66,7 +66,7 @@ def messages(*ids: str) -> list[NewMessage]:
 async def test_a_put_finds_its_own_message(place: Place, ids: list[str]) -> None:
     box = place.room.inbox()
     await box.enqueue_many(messages("warm"))
-    lost = place.lose_answer(*([b"only-one"] if ids == ["only-one"] else COMMIT))  # one is a transaction by itself
+    lost = place.lose_reply(*([b"only-one"] if ids == ["only-one"] else COMMIT))  # one is a transaction by itself
     receipts = await box.enqueue_many(messages(*ids))
     assert lost.is_set()
     assert [receipt.status for receipt in receipts] == ["duplicate"] * len(ids)
@@ -75,10 +75,10 @@ async def test_a_put_finds_its_own_message(place: Place, ids: list[str]) -> None
     assert [receipt.id for receipt in receipts] == [message.id for message in found[1:]]
 
 
-async def test_many_puts_at_once_each_hear_of_their_own(place: Place) -> None:
+async def test_concurrent_puts_each_return_their_own_receipt(place: Place) -> None:
     box = place.room.inbox()
     await box.enqueue_many(messages("warm"))
-    lost = place.lose_answer(*COMMIT)
+    lost = place.lose_reply(*COMMIT)
     receipts = await asyncio.gather(*(box.enqueue("t", 1, source="s", message_id=str(n)) for n in range(20)))
     assert lost.is_set()
     assert [receipt.message_id for receipt in receipts] == [str(n) for n in range(20)]
@@ -90,7 +90,7 @@ async def test_an_ack_is_kept_once_and_says_that_the_claim_is_gone(place: Place,
     box, owner = place.room.inbox("acked", order=order), uuid4()
     await box.enqueue_many([NewMessage("t", 1, "s", str(n), group="g") for n in range(3)])
     claimed = await box.claim(owner, batch_size=2)
-    lost = place.lose_answer(*(uuid_marks(owner) if order == "none" else COMMIT))
+    lost = place.lose_reply(*(uuid_marks(owner) if order == "none" else COMMIT))
     assert await box.ack(owner, claimed) == [False, False]
     assert lost.is_set()
     counts = await place.watcher.inbox("acked", order=order).counts()
@@ -103,8 +103,8 @@ async def test_what_a_lost_claim_took_comes_again_when_its_lease_ends(place: Pla
     box, lost_owner, owner = place.room.inbox("claimed", order=order), uuid4(), uuid4()
     await box.enqueue_many([NewMessage("t", n, "s", str(n), group=str(n)) for n in range(4)])
     await box.claim(owner, 60, 1)
-    lost = place.lose_answer(*(uuid_marks(lost_owner) if order == "none" else COMMIT))
-    # The first try took something that nobody knows of; the second takes something else.
+    lost = place.lose_reply(*(uuid_marks(lost_owner) if order == "none" else COMMIT))
+    # The first try claimed a message that no worker knows of; the second claims another.
     [second] = await box.claim(lost_owner, 1.0, 1)
     assert await box.renew(lost_owner, [second], 60) == [True]  # it must not come back with the other
     assert lost.is_set()
@@ -119,7 +119,7 @@ async def test_what_a_lost_claim_took_comes_again_when_its_lease_ends(place: Pla
 
 
 async def test_a_transactional_handler_has_its_effect_once(place: Place, driver: str, tmp_path: Any) -> None:
-    """Its COMMIT is the one whose answer is lost."""
+    """Its COMMIT is the one whose reply is lost."""
     options = Options(place.through, str(tmp_path / "log"), boxes=("free",), lease=1.0)
     with (tmp_path / "log").open("w") as log:
         worker = Worker(options, 1, log)
@@ -129,7 +129,7 @@ async def test_a_transactional_handler_has_its_effect_once(place: Place, driver:
         async def write_and_lose(tx: Any, box: str, message: Message[int]) -> None:
             await write(tx, box, message)
             if not lost:
-                lost.append(place.lose_answer(*COMMIT))
+                lost.append(place.lose_reply(*COMMIT))
 
         worker._write = write_and_lose  # type: ignore[method-assign]
         box = place.watcher.inbox("free")
@@ -151,7 +151,7 @@ async def test_a_workers_round_is_neither_lost_nor_done_twice(place: Place, driv
         handled.append(message.payload)
         if len(handled) == 3:
             assert message.claim is not None
-            lost.append(place.lose_answer(*uuid_marks(message.claim.owner)))
+            lost.append(place.lose_reply(*uuid_marks(message.claim.owner)))
 
     box = place.watcher.inbox("rounds")
     await box.enqueue_many([NewMessage("t", n, "s", str(n)) for n in range(30)])

@@ -1,4 +1,4 @@
-"""A caller's transaction stays open for a while: nobody else has to wait for it."""
+"""A caller's transaction stays open for a while: no worker waits for it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def test_workers_and_other_callers_do_not_wait(caller: Any, what: str, end
             assert (await box.enqueue("t", 7, source="s", message_id="7", group="g")).is_new
             assert await box.ack(owner, [first]) == [True]
         await getattr(transaction, ending)()
-        # Nobody was forgotten meanwhile.
+        # No message was missed meanwhile.
         ids: list[str] = []
         async with asyncio.timeout(LONG):
             while claimed := await box.claim(owner, 60, 10):

@@ -28,7 +28,7 @@ WORK: Any = {"boxes": ("exact", "sent", "free"), "lease": 1.0, "trouble": 0.05}
 
 
 async def check_promises(url: str, workers: WorkerProcesses, feed: Feed) -> int:
-    """When all is handled; answers how many effects of ordinary handlers came more than once."""
+    """Waits until all is handled. Returns how many effects of ordinary handlers came more than once."""
     await finish_round(url, feed, *FED)
     await asyncio.to_thread(let_finish, url, workers)
     everything, count = feed.everything, LINES * feed.length
@@ -61,7 +61,7 @@ async def test_promises_hold_when_workers_are_killed(quick_url: str, tmp_path: P
 async def test_promises_hold_when_the_server_restarts_and_crashes(
     server: PostgresServer, database: str, tmp_path: Path
 ) -> None:
-    """Workers of both drivers go on by themselves; what a producer was told is stored survives kill -9."""
+    """Workers of both drivers go on by themselves; acknowledged puts survive kill -9."""
     url = server.url(database)
     with crew_on(with_driver(url, "asyncpg"), tmp_path, 1, **WORK) as workers:
         (tmp_path / "psycopg").mkdir()

@@ -1,7 +1,7 @@
 """Two verbs on one FIFO group, statement by statement, in every order.
 
-However they meet: nobody sleeps whom no one will wake, no group has two holders, nothing is overtaken, no claim is
-given twice, nothing deadlocks; and when leases have passed, everything is handled, in order.
+In every order: no claimable message is left without a time, no group has two holders, no message is overtaken, no claim
+is given twice, there is no deadlock; and when leases have ended, everything is handled, in order.
 
 POSTROOM_CHAOS=10 explores more: other pairs, more turns, and more crowds of three.
 """
@@ -267,7 +267,7 @@ async def test_every_order_where_a_dead_letter_blocks_its_group(
 
 @pytest.mark.parametrize(("state", "first", "second"), parsed(FORGETFUL))
 async def test_every_order_where_content_is_removed(scene: Sandbox, state: str, first: str, second: str) -> None:
-    """The content is in another table than the queue: whoever needs both must take them in one order."""
+    """The content is in another table than the queue: a verb that needs both must lock them in one order."""
     discard: Literal["keep", "discard"] = "keep" if state == "one_dead" else "discard"
     await explore(scene, state, first, second, retention=Retention(on_success="delete", dead_letter=discard))
 

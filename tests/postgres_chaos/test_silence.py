@@ -1,4 +1,4 @@
-"""A server, or a network, that accepts what is sent and never answers."""
+"""A server, or a network, that accepts what is sent and never responds."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ BOXES = ("exact", "free", "plain")
 
 @dataclass(frozen=True)
 class Options:
-    """What a process is told."""
+    """The options of a process."""
 
     url: str
     log: str
@@ -102,22 +102,22 @@ class Worker:
     async def once(self, message: Message[int], tx: Any) -> Outcome | None:
         await self._write(tx, "exact", message)
         await self.room.outbox("sent").enqueue("t", message.payload, group=message.group, tx=tx)
-        return await self._answer()
+        return await self._outcome()
 
     async def effect(self, message: Message[int], tx: Any) -> Outcome | None:
         await self._write(tx, "free", message)
-        return await self._answer()
+        return await self._outcome()
 
     async def send(self, message: Message[int]) -> Outcome | None:
         """An effect that commits by itself: before the completion, if the worker lives that long."""
-        answer = await self._answer()
-        if answer is None:
+        outcome = await self._outcome()
+        if outcome is None:
             async with self.room.store.transaction() as tx:
                 await self._write(tx, "sent", message)
-        return answer
+        return outcome
 
     async def count(self, message: Message[int]) -> Outcome | None:
-        return await self._answer()
+        return await self._outcome()
 
     async def _write(self, tx: Any, box: str, message: Message[int]) -> None:
         values = (box, message.group, message.payload)
@@ -126,7 +126,7 @@ class Worker:
         else:
             await tx.execute("INSERT INTO effects (box, line, number) VALUES (%s, %s, %s)", values)
 
-    async def _answer(self) -> Outcome | None:
+    async def _outcome(self) -> Outcome | None:
         number = self.chance.random() / self.options.trouble if self.options.trouble else 1.0
         if number < 0.2:
             raise ConnectionError("the weather")

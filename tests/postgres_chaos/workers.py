@@ -164,7 +164,7 @@ def let_finish(url: str, workers: WorkerProcesses) -> None:
 
 
 def leftovers(url: str) -> str:
-    """What is still in the queue, for whoever must find out why."""
+    """Returns what is still in the queue, for the message of a failure."""
     times = "available_at, lease_until, statement_timestamp() AS now"
     columns = f"box, group_id, id, state, {times}, owner, fence, attempt, last_error"
     with psycopg.connect(url, autocommit=True) as connection:
@@ -188,7 +188,7 @@ class Effects(NamedTuple):
         assert not wrong, f"effects of lines, and what they should be: {wrong}"
 
     def check_order(self, box: str, everything: dict[str, list[int]]) -> int:
-        """Each at least once; again is allowed, ahead is not. Answers how many came again."""
+        """Each at least once; a repetition is allowed, overtaking is not. Returns the number of repetitions."""
         found = self.lines.get(box, {})
         assert {line: sorted(set(numbers)) for line, numbers in found.items()} == everything
         for numbers in found.values():

@@ -11,7 +11,7 @@ from tools.servers.base import ServerMissing, missing
 from tools.servers.redis import find_binary
 
 # Servers and workers are killed here while both cores are busy: that needs the machine for itself, and some minutes.
-# `make chaos` runs them; so does whoever sets POSTROOM_CHAOS.
+# `make chaos` runs them, as does any run with POSTROOM_CHAOS set.
 collect_ignore_glob = [] if os.environ.get("POSTROOM_CHAOS") else ["test_*.py"]
 
 

@@ -6,7 +6,7 @@ happens:
 
     ["claim", id, fence, owner, lease end, message id]      by a worker, for each message it was given
     ["handle", message id, when]                            by a worker, when the handler of a message was called
-    ["ack", first, last, when]                              by a writer, when it was told that these are stored
+    ["ack", first, last, when]                              by a writer, when the put of these has returned
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LINES = 20
 
 @dataclass(frozen=True)
 class Options:
-    """What a process is told."""
+    """The options of a process."""
 
     url: str
     prefix: str
@@ -74,7 +74,7 @@ def open_box(room: Any, options: Options) -> Any:
         backoff=Backoff.constant(0.005),
         poll_interval=timedelta(milliseconds=20),
         max_poll_interval=timedelta(milliseconds=200),
-        # One that is stopped for a moment must not lose its lease to nobody's fault; a killed one is dead anyway.
+        # Pauses and kills of workers cost deliveries, and must not make a message dead.
         max_deliveries=10_000,
     )
 
@@ -129,7 +129,7 @@ async def work(options: Options, log: Log) -> None:
     rooms = [Worker(options, number, log).room for number in range(options.workers)]
     await asyncio.gather(*(room.start() for room in rooms))
     _say_ready()
-    await _told_to_stop()
+    await _wait_until_stdin_ends()
     await asyncio.gather(*(room.close() for room in rooms))
 
 
@@ -137,7 +137,7 @@ async def write(options: Options, log: Log) -> None:
     """Batches of ten; what is not known to be stored is put again, under the same keys."""
     room = open_room(options)
     box = open_box(room, options)
-    stopping = asyncio.create_task(_told_to_stop())
+    stopping = asyncio.create_task(_wait_until_stdin_ends())
     _say_ready()
     first = 0
     while not stopping.done():
@@ -159,7 +159,7 @@ def _say_ready() -> None:
     sys.stdout.flush()
 
 
-async def _told_to_stop() -> None:
+async def _wait_until_stdin_ends() -> None:
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     await reader.read()

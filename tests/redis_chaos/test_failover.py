@@ -1,6 +1,6 @@
 """The primary dies and a replica takes its place, under load, watched by Sentinel and in a cluster.
 
-With `wait_replicas`, what a writer was told is stored is on a replica too: then nothing of it is lost. Without it,
+With `wait_replicas`, an acknowledged write is on a replica too: none of them is lost. Without it,
 replication is asynchronous, and what that loses is measured and printed. Before it dies, the primary is cut off from
 its replicas for a moment: a kill alone loses nothing here, since what it has sent still arrives.
 """
@@ -105,7 +105,7 @@ def test_what_asynchronous_replication_loses(tmp_path: Path, kind: str, emit: Ca
 def dying_alone(primary: RedisServer, others: Sequence[RedisServer]) -> Iterator[Callable[[int], None]]:
     """A network that fails between a primary and its replicas, while its clients still reach it; then it is killed.
 
-    Answers a function that waits until it has written so many bytes which nobody else has.
+    Yields a function that waits until the primary has written so many bytes that no replica has.
     """
     replicas = [server for server in others if server is not primary]
     for server in replicas:
@@ -116,7 +116,7 @@ def dying_alone(primary: RedisServer, others: Sequence[RedisServer]) -> Iterator
     def await_unseen(count: int) -> None:
         wait_for(
             lambda: int(primary.info("replication")["master_repl_offset"]) >= began + count,
-            "the primary to write what nobody else has",
+            "the primary to write what no replica has",
         )
 
     try:
@@ -146,7 +146,7 @@ def _key(workload: Workload) -> str:
 
 
 def _await_following(sentinel: RedisSentinel, old: RedisServer) -> None:
-    """Sentinel takes some seconds to tell a server that is back whom to follow."""
+    """Sentinel takes some seconds to configure a server that is back as a replica."""
     sentinel.primary.wait_for_replicas(len(sentinel.data_servers) - 1)
     assert not old.is_primary
 

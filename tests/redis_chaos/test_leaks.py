@@ -37,7 +37,7 @@ async def test_nothing_is_left(server: RedisServer) -> None:
         free = room.inbox("free", batch_size=500)
         lines = room.inbox("lines", order="fifo", batch_size=500)
         for box in (free, lines):
-            box.handler("t", batch=500)(_answer)
+            box.handler("t", batch=500)(_outcomes)
         with redis.Redis.from_url(server.url()) as client:
             for first in range(0, MESSAGES, PIECE):
                 await free.enqueue_many([_message(number) for number in range(first, first + PIECE * 9 // 10)])
@@ -67,6 +67,6 @@ def _message(number: int) -> NewMessage:
     )
 
 
-async def _answer(messages: list[Message[Any]]) -> list[Outcome]:
+async def _outcomes(messages: list[Message[Any]]) -> list[Outcome]:
     """One in a hundred dies."""
     return [Outcome.DEAD.because("bad") if each.payload["number"] % 100 == 9 else Outcome.SUCCESS for each in messages]

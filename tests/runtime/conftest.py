@@ -61,5 +61,5 @@ async def room(open_room: OpenRoom, events: Events) -> Postroom:
 
 @pytest.fixture
 async def still(open_room: OpenRoom, clock: FrozenClock, events: Events) -> Postroom:
-    """Where time passes only when it is told to; `drain` it."""
+    """A room whose clock moves only by `advance`. Call its `drain`."""
     return await open_room(clock, observers=[events])

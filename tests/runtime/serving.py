@@ -1,4 +1,4 @@
-"""python -m tests.runtime.serving FILE: a room that runs until it is told to stop."""
+"""python -m tests.runtime.serving FILE: a room that runs until a signal stops it."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ def main(path: str) -> None:
     room = Postroom(f"sqlite:///{path}")
     box = room.inbox()
 
-    told = asyncio.Event()
+    released = asyncio.Event()
 
     @box.handler("t")
     async def handle(message: Message[Any]) -> None:
         say(f"handling {message.message_id}")
-        await told.wait()
+        await released.wait()
         say(f"done {message.message_id}")
 
     stop = room.stop
 
-    async def stop_and_tell() -> None:
-        told.set()  # by now the handler is in the middle of its work
+    async def stop_and_release() -> None:
+        released.set()  # by now the handler is in the middle of its work
         await stop()
 
-    room.stop = stop_and_tell  # type: ignore[method-assign]
+    room.stop = stop_and_release  # type: ignore[method-assign]
     room.on_start(lambda: say("started"))
     room.on_stop(lambda: say("stopped"))
     room.run()

@@ -39,11 +39,11 @@ def ids(messages: Iterable[Any]) -> list[str]:
     return [message.message_id for message in messages]
 
 
-def always(answer: Any = None) -> Callable[[Any], Any]:
+def always(result: Any = None) -> Callable[[Any], Any]:
     """Returns a handler that returns this."""
 
     def handle(_: Any) -> Any:
-        return answer
+        return result
 
     return handle
 

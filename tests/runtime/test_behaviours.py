@@ -27,7 +27,7 @@ class TestUnordered:
         assert [m.topic for m in got] == ["a"] * 3 + ["b"] * 3  # grouped by type
 
     @pytest.mark.req("RHI-015", "C-46")
-    async def test_a_failure_holds_up_nobody(self, still: Postroom) -> None:
+    async def test_a_failure_delays_no_other_message(self, still: Postroom) -> None:
         box = still.inbox()
         box.handler("t")(lambda message: Outcome.FAILED if message.message_id == "1" else None)
         await put(box, 1, 2, 3, group="g")
@@ -116,13 +116,13 @@ class TestFifo:
     @pytest.mark.req("C-46", "C-05")
     async def test_retry_stops_the_group_too(self, still: Postroom, clock: FrozenClock) -> None:
         box = still.inbox(order="fifo")
-        answers: dict[str, list[Outcome | None]] = {"1": [Outcome.RETRY.after(HOUR), None], "2": [None]}
+        outcomes: dict[str, list[Outcome | None]] = {"1": [Outcome.RETRY.after(HOUR), None], "2": [None]}
         got: list[str] = []
 
         @box.handler("t")
         async def handle(message: Message[str]) -> Outcome | None:
             got.append(message.message_id)
-            return answers[message.message_id].pop(0)
+            return outcomes[message.message_id].pop(0)
 
         await put(box, 1, 2, group="g")
         await still.drain()
@@ -143,13 +143,13 @@ class TestFifo:
     @pytest.mark.req("C-46")
     async def test_or_blocks_it_until_it_is_replayed(self, still: Postroom) -> None:
         box = still.inbox(order="fifo", on_dead="block")
-        answers = iter([Outcome.DEAD, None, None, None])
+        outcomes = iter([Outcome.DEAD, None, None, None])
         got: list[str] = []
 
         @box.handler("t")
         async def handle(message: Message[str]) -> Outcome | None:
             got.append(message.message_id)
-            return next(answers)
+            return next(outcomes)
 
         await put(box, 1, 2, 3, group="g")
         await still.drain()
@@ -160,7 +160,7 @@ class TestFifo:
         assert got == ["1", "1", "2", "3"]
 
     async def test_what_has_no_group_has_no_order(self, still: Postroom, open_room: OpenRoom) -> None:
-        """A failure among them gives nobody back: that would cost the others deliveries."""
+        """A failure among them releases no other message: a release would cost that message a delivery."""
         box = still.inbox(order="fifo", change_order=True, max_deliveries=2)
         writer = (await open_room()).inbox()  # of a process that has been running since before the box had an order
         box.handler("t")(lambda message: Outcome.FAILED if message.message_id == "1" else None)
@@ -183,7 +183,9 @@ class TestFifo:
         assert ids(gate.entered)[3:] == ["g2"]
 
     @pytest.mark.req("RHI-141", "RHI-166", "IBX-078")
-    async def test_a_group_in_flight_is_nobody_elses(self, open_room: OpenRoom, events: Events) -> None:
+    async def test_a_group_in_flight_is_not_claimed_by_another_worker(
+        self, open_room: OpenRoom, events: Events
+    ) -> None:
         first, second = await open_room(observers=[events]), await open_room()
         gate, got = Gate(), list[Any]()
         one = first.inbox(order="fifo", batch_size=2)
@@ -268,12 +270,12 @@ class TestFifoBatched:
     async def test_the_first_that_fails_ends_the_batch(self, still: Postroom, clock: FrozenClock) -> None:
         box = still.inbox(order="fifo", backoff=Backoff.constant(10))
         batches: list[list[str]] = []
-        answers: list[Any] = [[None, Outcome.FAILED, None, Outcome.DEAD], None]
+        outcomes: list[Any] = [[None, Outcome.FAILED, None, Outcome.DEAD], None]
 
         @box.handler("t", batch=4)
         async def handle(messages: list[Message[str]]) -> Any:
             batches.append(ids(messages))
-            return answers.pop(0) if answers else None
+            return outcomes.pop(0) if outcomes else None
 
         await put(box, *range(6), group="g")
         await still.drain()
@@ -303,7 +305,7 @@ class TestFifoBatched:
         assert await states(box) == {"1": State.DONE, "2": State.DEAD, "3": State.DONE}
         assert got[-1][-1] == 3
 
-    async def test_order_in_a_group_under_random_answers(self, room: Postroom) -> None:
+    async def test_order_in_a_group_under_random_outcomes(self, room: Postroom) -> None:
         """Every way of failing, at once and often: what succeeds does so in order."""
         box = room.inbox(
             order="fifo",
@@ -316,7 +318,7 @@ class TestFifoBatched:
         )
         done: dict[str, list[int]] = {}
         finished = asyncio.Event()
-        answers = [None, Outcome.FAILED, None, Outcome.RETRY, None, None, Outcome.RETRY.after(SOON)]
+        outcomes = [None, Outcome.FAILED, None, Outcome.RETRY, None, None, Outcome.RETRY.after(SOON)]
         calls = 0
 
         @box.handler("t", batch=3)
@@ -325,8 +327,8 @@ class TestFifoBatched:
             given = []
             for message in messages:
                 calls += 1
-                given.append(answers[(calls * 7 + message.payload * 3 + calls // 5) % len(answers)])
-            good = next((i for i, answer in enumerate(given) if answer is not None), len(given))
+                given.append(outcomes[(calls * 7 + message.payload * 3 + calls // 5) % len(outcomes)])
+            good = next((i for i, outcome in enumerate(given) if outcome is not None), len(given))
             done.setdefault(str(messages[0].group), []).extend(m.payload for m in messages[:good])
             if sum(map(len, done.values())) == 90:
                 finished.set()

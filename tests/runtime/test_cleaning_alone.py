@@ -1,4 +1,4 @@
-"""A room without handlers that was told to clean: a host of its own for the janitor."""
+"""A room without handlers that runs only the janitor."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def test_it_cleans_continuously_and_stops() -> None:
         assert len(events.seen) == seen
 
 
-async def test_a_room_that_was_not_told_to_only_writes() -> None:
+async def test_a_room_without_handlers_only_writes_by_default() -> None:
     events = Events()
     async with Postroom("memory://", observers=[events]) as room:
         await room.inbox().enqueue("t", "p", source="s", message_id="1")

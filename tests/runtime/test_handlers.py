@@ -494,7 +494,7 @@ def transactional(annotation: Any) -> Any:
 
 class TestResults:
     @pytest.mark.parametrize(
-        ("answer", "state", "attempt", "error"),
+        ("result", "state", "attempt", "error"),
         [
             (None, State.DONE, 0, None),
             (Outcome.SUCCESS, State.DONE, 0, None),
@@ -510,11 +510,11 @@ class TestResults:
         ],
     )
     @pytest.mark.req("RHI-103", "RHI-111", "RHI-113", "RHI-145", "RHI-146", "C-05", "C-06", "C-11")
-    async def test_what_an_answer_means(
-        self, still: Postroom, answer: Any, state: State, attempt: int, error: str | None
+    async def test_the_outcome_of_each_result(
+        self, still: Postroom, result: Any, state: State, attempt: int, error: str | None
     ) -> None:
         for box in boxes(still):
-            box.handler("t")(always(answer))
+            box.handler("t")(always(result))
             await put(box, 1)
             await still.drain()
             message = await box.get("1")
@@ -556,8 +556,8 @@ class TestResults:
 
     async def test_retry_and_failed_after_a_delay(self, still: Postroom, clock: FrozenClock) -> None:
         box = still.inbox()
-        answers = iter([Outcome.RETRY.after(timedelta(seconds=7)), Outcome.FAILED.after(timedelta(seconds=9)), None])
-        box.handler("t")(lambda _: next(answers))
+        results = iter([Outcome.RETRY.after(timedelta(seconds=7)), Outcome.FAILED.after(timedelta(seconds=9)), None])
+        box.handler("t")(lambda _: next(results))
         await put(box, 1)
         assert await still.drain() == 1
         for seconds in (7, 9):
@@ -568,7 +568,7 @@ class TestResults:
         assert await state_of(box) is State.DONE
 
     @pytest.mark.parametrize(
-        "answer",
+        "result",
         [
             Outcome.RETRY.after(5),  # type: ignore[arg-type]
             Outcome.RETRY.after(timedelta(seconds=-1)),
@@ -577,10 +577,10 @@ class TestResults:
         ],
     )
     async def test_an_outcome_that_cannot_be_carried_out_spoils_nothing_else(
-        self, still: Postroom, answer: Outcome
+        self, still: Postroom, result: Outcome
     ) -> None:
         box = still.inbox()
-        box.handler("bad")(always(answer))
+        box.handler("bad")(always(result))
         box.handler("good")(always())
         await put(box, 1, topic="bad")
         await put(box, 2, topic="good")
@@ -681,7 +681,7 @@ class TestBatches:
         assert {m.source: m.state for m in await box.find()} == {"a": State.DONE, "b": State.DEAD}
 
     @pytest.mark.parametrize(
-        ("answer", "state", "attempt"),
+        ("result", "state", "attempt"),
         [
             (None, State.DONE, 0),
             (Outcome.SUCCESS, State.DONE, 0),
@@ -693,9 +693,9 @@ class TestBatches:
         ],
     )
     @pytest.mark.req("C-11")
-    async def test_one_answer_for_all(self, still: Postroom, answer: Any, state: State, attempt: int) -> None:
+    async def test_one_result_for_all(self, still: Postroom, result: Any, state: State, attempt: int) -> None:
         box = still.inbox()
-        box.handler("t", batch=10)(always(answer))
+        box.handler("t", batch=10)(always(result))
         await put(box, 1, 2, 3)
         await still.drain()
         assert {(m.state, m.attempt) for m in await box.find()} == {(state, attempt)}
@@ -734,7 +734,7 @@ class TestUndecodable:
     )
     @pytest.mark.parametrize("way", ["failed", "dead"])
     @pytest.mark.req("C-11")
-    async def test_it_goes_the_way_of_failures_and_is_not_told(
+    async def test_it_ends_as_the_option_says_and_its_payload_is_not_logged(
         self, still: Postroom, caplog: pytest.LogCaptureFixture, kind: Any, payload: Any, way: Any
     ) -> None:
         caplog.set_level(logging.DEBUG)
@@ -876,16 +876,16 @@ class TestTimeouts:
             assert (message.state, message.attempt) == (State.WAITING, 1)
             assert message.last_error == f"HandlerTimeout: the handler took longer than {most}"
 
-    async def test_a_timeout_of_the_handlers_own_is_told_as_it_is(self, still: Postroom) -> None:
+    async def test_a_timeout_that_the_handler_raises_is_stored_unchanged(self, still: Postroom) -> None:
         box = still.inbox(handler_timeout=HOUR)
 
         @box.handler("t")
         async def handle(message: Any) -> None:
-            raise TimeoutError("the bank did not answer")
+            raise TimeoutError("the bank did not respond")
 
         await put(box, 1)
         await still.drain()
-        assert (await box.get("1")).last_error == "TimeoutError: the bank did not answer"
+        assert (await box.get("1")).last_error == "TimeoutError: the bank did not respond"
 
     @pytest.mark.req("IBX-078", "OBX-053")
     async def test_a_thread_cannot_be_stopped_and_is_waited_for(self, still: Postroom) -> None:

@@ -143,9 +143,9 @@ class TestRenewal:
 
 class TestLoss:
     @pytest.mark.req("C-28", "C-05")
-    @pytest.mark.parametrize("answer", [None, ValueError("late")])
+    @pytest.mark.parametrize("raised", [None, ValueError("late")])
     async def test_without_renewal_another_worker_takes_it(
-        self, open_room: OpenRoom, clock: FrozenClock, events: Events, answer: Exception | None
+        self, open_room: OpenRoom, clock: FrozenClock, events: Events, raised: Exception | None
     ) -> None:
         slow, quick = await open_room(clock, observers=[events]), await open_room(clock)
         gate = Gate()
@@ -155,8 +155,8 @@ class TestLoss:
         @box.handler("t")
         async def handle(message: Message[str]) -> None:
             await gate(message)
-            if answer is not None:
-                raise answer
+            if raised is not None:
+                raise raised
 
         other.handler("t")(always())
         await put(box, 1)
@@ -170,7 +170,7 @@ class TestLoss:
             gate.open()
             settled = await events.wait("settle")
             await slow.stop()
-        # Its outcome changed nothing, it was told, and it is in the log.
+        # Its outcome changed nothing, `lease_lost` is set, and the loss is in the log.
         assert settled.result == [False]
         assert await box.get("1") == before
         assert (before.state, before.attempt, before.deliveries) == (State.DONE, 0, 2)
@@ -179,16 +179,16 @@ class TestLoss:
         assert events.of("renew") == []
 
     @pytest.mark.req("C-28")
-    async def test_the_handler_is_told_while_it_works(self, still: Postroom, events: Events) -> None:
+    async def test_a_running_handler_can_read_that_its_lease_is_lost(self, still: Postroom, events: Events) -> None:
         room, box = still, still.inbox(lease_seconds=SHORT)
-        gate, told = Gate(), asyncio.Event()
+        gate, noticed = Gate(), asyncio.Event()
 
         @box.handler("t")
         async def handle(message: Message[str]) -> None:
             gate.entered.append(message)
             while not message.lease_lost:  # noqa: ASYNC110 - what a careful handler does between its steps
                 await asyncio.sleep(0.001)
-            told.set()
+            noticed.set()
 
         await put(box, 1)
         await put(box, 2)
@@ -197,7 +197,7 @@ class TestLoss:
             await events.wait("claim", lambda event: bool(event.result))
             await box.mark_dead("1", "s", error="given up by hand")
             await box.mark_dead("2", "s", error="given up by hand")
-            await soon(told.wait())
+            await soon(noticed.wait())
             await logged.says("outcome dropped", count=2)
             await room.stop()
         # The second had not begun, and did not.
@@ -267,7 +267,7 @@ class TestLoss:
             got: list[Any] = []
             box.handler("t")(got.append)
             await put(box, 1, 2, group="g")
-            assert len(await box.claim(OwnerToken.new())) == 2  # and it was never heard of again
+            assert len(await box.claim(OwnerToken.new())) == 2  # by a worker that then crashes
             clock.advance(29)
             assert await still.drain() == 0
             clock.advance(1)

@@ -372,21 +372,21 @@ class TestShutdown:
         got: list[Any] = []
         box.handler("t")(got.append)
         exchange: Any = room.store.exchange
-        asked, answer = asyncio.Event(), asyncio.Event()
+        claimed, may_return = asyncio.Event(), asyncio.Event()
 
         async def slow_exchange(*args: Any) -> Any:
             result = await exchange(*args)
-            asked.set()
-            await answer.wait()
+            claimed.set()
+            await may_return.wait()
             return result
 
         room.store.exchange = slow_exchange
         await put(box, 1, 2)
         await room.start()
-        await soon(asked.wait())
+        await soon(claimed.wait())
         stopping = asyncio.ensure_future(room.stop())
         await asyncio.sleep(0)
-        answer.set()
+        may_return.set()
         await soon(stopping)
         assert got == []
         assert {(m.state, m.attempt) for m in await box.find()} == {(State.WAITING, 0)}
@@ -597,7 +597,7 @@ class TestRaisingErrors:
         with pytest.raises(Undecodable):
             await soon(still.drain(raise_errors=True))
 
-    async def test_not_what_a_handler_answers(self, still: Postroom) -> None:
+    async def test_not_the_outcome_that_a_handler_returns(self, still: Postroom) -> None:
         still.inbox().handler("t")(always(Outcome.FAILED))
         await put(still.inbox(), 1)
         assert await soon(still.drain(raise_errors=True)) == 1
@@ -611,7 +611,7 @@ class TestClosed:
     """What was closed cannot be started, whether it has handlers or not."""
 
     @pytest.mark.parametrize("has_handlers", [True, False])
-    async def test_is_told(self, room: Postroom, has_handlers: bool) -> None:
+    async def test_raises(self, room: Postroom, has_handlers: bool) -> None:
         box = room.inbox()
         if has_handlers:
             box.handler("t")(always())
@@ -660,8 +660,8 @@ class TestDrain:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("store", ["aiosqlite"])
-async def test_run_until_told_to_stop(open_room: OpenRoom, tmp_path: Path, number: int) -> None:
-    """A process of its own: it ends its handler, gives the rest back, runs its hooks and goes."""
+async def test_run_until_a_signal(open_room: OpenRoom, tmp_path: Path, number: int) -> None:
+    """A separate process: it waits for its handler, releases the rest, runs its hooks and ends."""
     room = await open_room()
     box = room.inbox()
     await put(box, 1, 2, 3)

@@ -29,7 +29,7 @@ def messages(groups: int, length: int) -> list[NewMessage]:
     ]
 
 
-def answer(chance: random.Random) -> Outcome | None:
+def random_outcome(chance: random.Random) -> Outcome | None:
     """Mostly success; sometimes what is not, or an exception."""
     number = chance.random()
     if number < 0.01:
@@ -77,11 +77,11 @@ async def test_effects_of_each_group_are_in_order_and_nothing_is_twice(tmp_path:
     chance = random.Random(1)
 
     async def handle(given: list[Message[int]], tx: aiosqlite.Connection) -> list[Outcome | None]:
-        answers = []
+        outcomes = []
         for message in given:
             await tx.execute("INSERT INTO ledger (line, number) VALUES (?, ?)", [message.group, message.payload])
-            answers.append(answer(chance))
-        return answers
+            outcomes.append(random_outcome(chance))
+        return outcomes
 
     for room in rooms:
         box_of(room).handler("t", batch=20, transactional=True)(handle)
@@ -108,11 +108,11 @@ async def test_without_transactions_too(open_room: OpenRoom, events: Events, bat
     async def handle(given: Any) -> Any:
         await asyncio.sleep(0)
         batch = given if isinstance(given, list) else [given]
-        answers = [answer(chance) for _ in batch]
-        good = takewhile(lambda pair: pair[1] is None, zip(batch, answers, strict=True))
+        outcomes = [random_outcome(chance) for _ in batch]
+        good = takewhile(lambda pair: pair[1] is None, zip(batch, outcomes, strict=True))
         for message, _ in good:
             lines[message.group].append(message.payload)
-        return answers if isinstance(given, list) else answers[0]
+        return outcomes if isinstance(given, list) else outcomes[0]
 
     for room in rooms:
         box_of(room, batch_size=10).handler("t", batch=batch)(handle)

@@ -129,8 +129,8 @@ class TestWaking:
     async def test_what_is_known_to_become_due_is_not_left_to_the_poll(self, room: Postroom, events: Events) -> None:
         """Neither a message that this process has put for later, nor one that is to be tried again."""
         box = room.inbox(poll_interval=HOUR, backoff=Backoff.constant(0.01))
-        answers = iter([Outcome.FAILED, None])
-        box.handler("t")(lambda _: next(answers))
+        outcomes = iter([Outcome.FAILED, None])
+        box.handler("t")(lambda _: next(outcomes))
         await room.start()
         await events.wait("claim")
         await put(box, 1, due=datetime.now(UTC) + timedelta(milliseconds=30))
@@ -138,24 +138,24 @@ class TestWaking:
         assert await state_of(box) is State.DONE
 
     async def test_a_hint_during_a_claim_is_not_lost(self, room: Postroom, events: Events) -> None:
-        """The claim under way may have looked too early: it must be followed by another at once."""
+        """The claim under way may have run too early: it must be followed by another at once."""
         box = room.inbox(poll_interval=HOUR)
         handled = asyncio.Event()
         box.handler("t")(lambda _: handled.set())
         exchange: Any = room.store.exchange
-        looked, answer = asyncio.Event(), asyncio.Event()
+        claimed, may_return = asyncio.Event(), asyncio.Event()
 
         async def slow_exchange(*args: Any) -> Any:
             result = await exchange(*args)
-            looked.set()
-            await answer.wait()
+            claimed.set()
+            await may_return.wait()
             return result
 
         room.store.exchange = slow_exchange
         await room.start()
-        await soon(looked.wait())
+        await soon(claimed.wait())
         await put(box, 1)
-        answer.set()
+        may_return.set()
         await soon(handled.wait())
 
     async def test_polling_finds_what_others_wrote(self, open_room: OpenRoom) -> None:
@@ -270,9 +270,9 @@ class TestTrouble:
         def mad(verb: Any) -> Any:
             async def call(*args: Any) -> Any:
                 if args[1] and nonsense:
-                    answers = nonsense.copy()
+                    results = nonsense.copy()
                     nonsense.clear()
-                    return answers[len(args) - 2]
+                    return results[len(args) - 2]
                 return await verb(*args)
 
             return call
@@ -322,7 +322,7 @@ class TestTrouble:
         await soon(stopping)
         assert await state_of(box) is State.DONE
 
-    async def test_a_drain_tells_of_it(self, room: Postroom) -> None:
+    async def test_a_drain_raises_it(self, room: Postroom) -> None:
         """A script wants to know; and what it had claimed is given back."""
         box = room.inbox()
         box.handler("t")(always())

@@ -52,7 +52,7 @@ async def test_effect_and_completion_commit_together(still: Postroom, effects: E
     @box.handler("t", transactional=True)
     async def handle(message: Message[str], tx: aiosqlite.Connection) -> None:
         await write(message, tx)
-        # Nobody sees the one without the other.
+        # No other connection sees one without the other.
         assert (effects(), await state_of(box)) == ([], State.CLAIMED)
 
     await put(box, 1)
@@ -61,7 +61,7 @@ async def test_effect_and_completion_commit_together(still: Postroom, effects: E
 
 
 @pytest.mark.parametrize(
-    ("answer", "state", "attempt"),
+    ("result", "state", "attempt"),
     [
         (ValueError("no"), State.WAITING, 1),
         (Outcome.FAILED, State.WAITING, 1),
@@ -71,7 +71,7 @@ async def test_effect_and_completion_commit_together(still: Postroom, effects: E
     ],
 )
 async def test_whatever_is_not_success_rolls_back(
-    still: Postroom, effects: Effects, answer: Any, state: State, attempt: int
+    still: Postroom, effects: Effects, result: Any, state: State, attempt: int
 ) -> None:
     box, outbox = still.inbox(), still.outbox()
 
@@ -79,9 +79,9 @@ async def test_whatever_is_not_success_rolls_back(
     async def handle(message: Message[str], tx: aiosqlite.Connection) -> Any:
         await write(message, tx)
         await outbox.enqueue("mail", "x", tx=tx)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+        if isinstance(result, Exception):
+            raise result
+        return result
 
     await put(box, 1)
     await soon(still.drain())

@@ -22,13 +22,13 @@ class Reports(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
-        self.told = threading.Event()
+        self.reported = threading.Event()
         self.messages: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
         if "event loop" in record.getMessage():
             self.messages.append(record.getMessage())
-            self.told.set()
+            self.reported.set()
 
     def __enter__(self) -> Self:
         logging.getLogger("postroom").addHandler(self)
@@ -57,7 +57,7 @@ async def test_it_names_handler_messages_and_line(
 
     @box.handler("t", batch=batch)
     async def pay(_: Any) -> None:
-        blocks(reports.told)
+        blocks(reports.reported)
         done.set()
 
     await put(box, "one\ntwo")
@@ -81,7 +81,7 @@ async def test_in_a_transaction(room: Postroom) -> None:
 
     @box.handler("t", transactional=True)
     async def pay(_: Any, tx: Any) -> None:
-        blocks(reports.told)
+        blocks(reports.reported)
         done.set()
 
     await put(box, 1)
@@ -98,7 +98,7 @@ async def test_a_large_batch_is_not_named_in_full(room: Postroom) -> None:
 
     @box.handler("t", batch=10)
     async def pay(_: Any) -> None:
-        blocks(reports.told)
+        blocks(reports.reported)
         done.set()
 
     await put(box, *range(10))
@@ -117,7 +117,7 @@ async def test_code_outside_of_handlers_is_named_too(room: Postroom) -> None:
     with Reports() as reports:
         await room.start()
         await gate.reached()
-        blocks(reports.told)
+        blocks(reports.reported)
         gate.open()
         await room.stop()
     assert "by code outside of handlers, at " in reports.messages[0]
@@ -130,7 +130,7 @@ async def test_it_says_when_the_loop_runs_again(room: Postroom, caplog: pytest.L
 
     @box.handler("t")
     async def pay(_: Message[Any]) -> None:
-        blocks(reports.told)
+        blocks(reports.reported)
 
     await put(box, 1)
     with Reports() as reports, Logged() as logged:

@@ -42,7 +42,7 @@ async def work(path: str, seed: int) -> None:
     room = Postroom(f"sqlite:///{path}", cleaning=Cleaning(reap_interval=timedelta(milliseconds=200)))
     exact, plain, sent = boxes(room)
 
-    def answer() -> Outcome | None:
+    def random_outcome() -> Outcome | None:
         number = chance.random()
         if number < 0.02:
             raise ConnectionError("the weather")
@@ -51,13 +51,13 @@ async def work(path: str, seed: int) -> None:
     async def once(message: Message[int], tx: aiosqlite.Connection) -> Outcome | None:
         await tx.execute("INSERT INTO exact (line, number) VALUES (?, ?)", [message.group, message.payload])
         await sent.enqueue("t", message.payload, group=message.group, tx=tx)
-        return answer()
+        return random_outcome()
 
     def write(table: str, message: Message[int]) -> Outcome | None:
         """An effect that commits by itself: before the completion, if the worker lives that long."""
         with closing(sqlite3.connect(path, timeout=30)) as connection, connection:
             connection.execute(f"INSERT INTO {table} (line, number) VALUES (?, ?)", [message.group, message.payload])
-        return answer()
+        return random_outcome()
 
     exact.handler("t", transactional=True)(once)
     plain.handler("t")(lambda message: write("plain", message))
@@ -67,7 +67,7 @@ async def work(path: str, seed: int) -> None:
 
 
 def main(path: str) -> None:
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # this process does not wait for them
     for line in sys.stdin:
         child = os.fork()
         if child == 0:

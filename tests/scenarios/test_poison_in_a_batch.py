@@ -132,7 +132,7 @@ async def test_a_stop_gives_the_rest_back(open_room: OpenRoom, events: Events) -
         await alone.wait()
     stopping = asyncio.create_task(room.stop())
     await asyncio.sleep(0)
-    await asyncio.sleep(0)  # the stop has told the worker
+    await asyncio.sleep(0)  # the stop has reached the worker
     may_end.set()
     await stopping
     assert batches == [["1", "2", "3"], ["1"]]

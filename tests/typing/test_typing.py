@@ -1,4 +1,4 @@
-"""What a type checker tells users: right answers for right code, and an error for each mistake."""
+"""What a type checker reports to users: nothing for correct code, and an error for each mistake."""
 
 from __future__ import annotations
 
@@ -127,27 +127,27 @@ def mistakes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def answers(mistakes: Path) -> dict[int, str]:
-    """What mypy says of each mistake, by line. One run for all, since starting mypy is what takes time."""
+def reports(mistakes: Path) -> dict[int, str]:
+    """What mypy reports for each mistake, by line. One run for all, because mypy starts slowly."""
     folder, file = mistakes.parent, mistakes
-    told: dict[int, str] = {}
+    found: dict[int, str] = {}
     for line in check(folder, SAMPLES, file).splitlines():
         path, _, rest = line.partition(":")
         number, _, text = rest.partition(":")
         if path.endswith(("mistakes.py", "samples.py")) and number.isdigit():
             key = int(number) if path.endswith("mistakes.py") else -int(number)
-            told[key] = told.get(key, "") + text + "\n"
-    return told
+            found[key] = found.get(key, "") + text + "\n"
+    return found
 
 
-def test_right_code_is_right(answers: dict[int, str]) -> None:
-    assert {-number: text for number, text in answers.items() if number < 0} == {}
+def test_right_code_is_right(reports: dict[int, str]) -> None:
+    assert {-number: text for number, text in reports.items() if number < 0} == {}
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_found(mistake: str, answers: dict[int, str]) -> None:
+def test_a_mistake_is_found(mistake: str, reports: dict[int, str]) -> None:
     line = HEAD.count("\n") + 1 + list(MISTAKES).index(mistake)
-    assert f"[{MISTAKES[mistake]}]" in answers.get(line, ""), answers.get(line, "nothing was found")
+    assert f"[{MISTAKES[mistake]}]" in reports.get(line, ""), reports.get(line, "nothing was found")
 
 
 @pytest.mark.parametrize(
@@ -159,9 +159,9 @@ def test_a_mistake_is_found(mistake: str, answers: dict[int, str]) -> None:
         ("orders.handler(Order)(returns_a_bool)", "NoneOrOutcome"),
     ],
 )
-def test_an_error_names_what_was_expected(mistake: str, expected: str, answers: dict[int, str]) -> None:
+def test_an_error_names_what_was_expected(mistake: str, expected: str, reports: dict[int, str]) -> None:
     line = HEAD.count("\n") + 1 + list(MISTAKES).index(mistake)
-    assert f'type variable "{expected}"' in answers[line]
+    assert f'type variable "{expected}"' in reports[line]
 
 
 @pytest.fixture(scope="module")
@@ -199,6 +199,6 @@ def test_pyright_finds_every_mistake(errors_of_pyright: list[tuple[str, int, str
     assert found <= {*range(first, first + len(MISTAKES)), first + len(MISTAKES) - 1 + FORGOTTEN_AWAIT.count("\n")}
 
 
-def test_a_forgotten_await_is_found(answers: dict[int, str]) -> None:
+def test_a_forgotten_await_is_found(reports: dict[int, str]) -> None:
     line = HEAD.count("\n") + len(MISTAKES) + FORGOTTEN_AWAIT.count("\n")
-    assert "[unused-coroutine]" in answers.get(line, ""), answers
+    assert "[unused-coroutine]" in reports.get(line, ""), reports

@@ -1,4 +1,4 @@
-"""What a handler's answer means for its message."""
+"""The settlement of a message for each result of its handler."""
 
 from __future__ import annotations
 

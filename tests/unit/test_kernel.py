@@ -99,7 +99,7 @@ class TestLine:
     def test_a_retry_ahead_holds_those_behind(self) -> None:
         assert claimable_front([Place(1, available_at=150), Place(2)], NOW, 10) == []
 
-    def test_a_due_time_ahead_holds_nobody(self) -> None:
+    def test_a_due_time_ahead_blocks_no_other_message(self) -> None:
         not_due = Place(1, available_at=150, delayed=True)
         assert not is_in_line(not_due, NOW)
         assert is_in_line(not_due, 150)
