@@ -198,7 +198,7 @@ class KeyStore(Protocol):
     async def record(self, box: Box, drafts: Sequence[Draft], *, tx: Tx = None) -> list[KeyStatus]:
         """Records that the keys of `drafts` were seen in `box`. It reads only the key and the hash of a draft.
 
-        `tx` is the caller's transaction. Returns, for each draft, what was known of its key before.
+        `tx` is the caller's transaction. Returns, for each draft, the status of its key before the call.
         """
 
     async def mark(

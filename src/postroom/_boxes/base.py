@@ -1,4 +1,4 @@
-"""What every group of box verbs builds on: the box, its store, and the conversion of messages."""
+"""The base class of all box verbs: the box, its store, and the conversion of messages."""
 
 from __future__ import annotations
 

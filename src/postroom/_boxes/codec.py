@@ -87,7 +87,7 @@ _PACKED = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
 
 
 def _may_be_non_finite(payload: object) -> bool:
-    """Returns False if the packed payload has no NaN or infinity. Ten times as fast as a look at each value."""
+    """Returns False if the packed payload has no NaN or infinity. Ten times as fast as a check of each value."""
     try:
         return _PACKED.search(_pack(payload)) is not None
     except (OverflowError, TypeError, ValueError):  # an integer of more than 64 bits, for instance

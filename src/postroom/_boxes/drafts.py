@@ -1,4 +1,4 @@
-"""Makes the `Draft` that a store takes from a message that a user gives: checked, encoded, with a key."""
+"""Makes drafts from new messages: checks the arguments, encodes the payload, determines the key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verbs `enqueue` and `enqueue_many`, and what a type checker knows of `enqueue`."""
+"""The verbs `enqueue` and `enqueue_many`, and the overloads of `enqueue` for type checkers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The inbox: what comes in is handled once, however often it is delivered."""
+"""The inbox: each received message is handled once, however often it is delivered."""
 
 from __future__ import annotations
 

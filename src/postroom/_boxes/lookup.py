@@ -1,4 +1,4 @@
-"""Verbs that only read: one message, messages that fit, counts."""
+"""Verbs that only read: one message, messages by filter, counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The outbox: what goes out commits with the change that it reports, and is delivered until acknowledged."""
+"""The outbox: a message commits with the change that it reports, and is delivered until it is acknowledged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a box for async code has besides its verbs: handlers, and a worker that calls them."""
+"""Handlers of a box for async code, and the worker that calls them."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ class Event(NamedTuple):
     """The main argument of the verb. For `handle` and `lost`: the messages."""
     result: Any
     """The result of the verb, or None if it raised. For `handle`: the outcomes, or None if the handler of a batch
-    raised. Its messages are then handled one at a time, each with an event of its own."""
+    raised. Its messages are then handled one at a time, each with a separate event."""
     error: BaseException | None
     seconds: float
     in_transaction: bool = False

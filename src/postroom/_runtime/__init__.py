@@ -1,1 +1,1 @@
-"""The runtime: it turns stored messages into handled ones. Async; it knows protocols and handlers, never SQL."""
+"""The runtime: workers that claim messages, call handlers and settle. Async; it imports no SQL."""

@@ -1,4 +1,4 @@
-"""How much a worker may claim: how many messages, and of which topics."""
+"""Limits of a claim: how many messages, and which topics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Python reads the messages of the other."""
 
 
 class Capacity:
-    """Decides whether there is room for another claim, and which topics it may bring."""
+    """Decides whether there is room for another claim, and which topics it may claim."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Capacity:
         """Set when the worker stops: it claims no more."""
 
     def has_room(self) -> bool:
-        """Returns True if another batch fits beside what claims under way may bring."""
+        """Returns True if another batch fits, besides the messages that claims under way may return."""
         if self.is_closed or self._in_hand.suspect is not None:
             return False
         if self._schedule.under_way and not self._schedule.has_more:

@@ -1,4 +1,4 @@
-"""What a worker has in hand: the messages that it has claimed and whose outcomes are not stored yet."""
+"""The messages in hand of a worker: claimed, and their outcomes not stored yet."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class InHand:
         self._second_half_from = math.inf
         """When the first lease enters its second half."""
         self.suspect: int | None = None
-        """The suspect in hand, if there is one. It may be what kills its workers: it is handled while nothing else is
+        """The suspect in hand, if there is one. It may have killed its workers, so it is handled while nothing else is
         in hand, and nothing else is claimed until it is settled."""
 
     def __len__(self) -> int:

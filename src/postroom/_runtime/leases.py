@@ -17,7 +17,7 @@ _log = logging.getLogger("postroom")
 
 
 class LeaseRenewal:
-    """Renews all leases in one call, at half of their time or at the part that the box asks for."""
+    """Renews all leases in one call, when half of the lease has passed, or the fraction that the box sets."""
 
     def __init__(self, store: WorkerStore, box: Box, where: str, in_hand: InHand, outcomes: Outcomes) -> None:
         self._store = store

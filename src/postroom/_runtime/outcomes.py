@@ -21,7 +21,7 @@ class Outcomes:
     """The outcomes that wait for an exchange, and those that exchanges are handing in."""
 
     def __init__(self, box: Box, in_hand: InHand, wake: Callable[[], None]) -> None:
-        """`wake`: called when an outcome lets the store hand out another message."""
+        """`wake`: called when an outcome makes another message claimable."""
         self._box = box
         self._in_hand = in_hand
         self._wake = wake
@@ -115,7 +115,7 @@ class Outcomes:
             self.waiting.append(self.waiting.pop(0))  # the others go first
             self.one_by_one -= bool(self.one_by_one)
 
-    # -- looking -------------------------------------------------------------------------------------------------
+    # -- lookup -------------------------------------------------------------------------------------------------
 
     def is_pending(self, id_: int) -> bool:
         """Returns True if a message has an outcome that is not known to be stored."""

@@ -1,4 +1,4 @@
-"""From claimed messages to units of work: one message, a batch of one topic, or the front of one group."""
+"""Splits claimed messages into units of work: one message, a batch of one topic, or the front of one group."""
 
 from __future__ import annotations
 

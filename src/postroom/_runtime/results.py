@@ -1,4 +1,4 @@
-"""From the outcomes of handlers to settlements."""
+"""Makes settlements from the outcomes of handlers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Emit = Callable[..., None]
 
 
 class Results:
-    """Decides what becomes of messages after their handler, writes it to the log, and adds it to the outcomes."""
+    """Decides the settlement of handled messages, logs it, and adds it to the outcomes."""
 
     def __init__(
         self,

@@ -1,9 +1,9 @@
-"""When a worker claims next, and how long it leaves a failed store alone (docs/decisions/0006).
+"""When a worker claims next, and how long it pauses after a failure of the store (docs/decisions/0006).
 
-Why no wake-up is lost: `wake` makes a claim due and counts. A claim remembers the count at which it began. If the count
-has changed when the claim returns, a message may have come after the store looked, so another claim is due at once,
-even if this one found nothing. Only a claim that no wake-up, no other claim and no unfinished claim has overlapped can
-start a pause; and polling ends the pause, whether a wake-up comes or not.
+Why no wake-up is lost: `wake` makes a claim due and increments a counter. A claim remembers the value at which it began.
+If the value has changed when the claim returns, a message may have been stored after the claim read the queue, so
+another claim is due at once, even if this one found nothing. Only a claim that no wake-up, no other claim and no
+unfinished claim has overlapped can start a pause; and polling ends the pause, whether a wake-up comes or not.
 
 Times are those of the event loop's clock, in seconds.
 """
@@ -36,8 +36,8 @@ class ClaimStart(NamedTuple):
 
 
 class PollSchedule:
-    """When to claim: at once while claims come back full, after longer and longer pauses while they come back empty,
-    and at once after a wake-up."""
+    """When to claim: at once after a full batch and after a wake-up, and after increasing pauses while claims return
+    nothing."""
 
     def __init__(self, shortest: float, longest: float, between: float = 0.0) -> None:
         """`shortest`, `longest`: pauses after empty claims. `between`: the pause after every claim, which a wake-up
@@ -47,11 +47,11 @@ class PollSchedule:
         self._at = self._not_before = 0.0
         self._begun = self._wakeups = 0
         self._due_times: list[float] = []
-        """A heap: when messages that this process knows of become due. Polling finds those of other processes."""
+        """A heap: due times of messages that this process has put or settled. Polling finds the others."""
         self.under_way = 0
         """Claims that have begun and not ended."""
         self.has_more = False
-        """Whether the last claim came back full. The next claim then does not wait for the one under way."""
+        """Whether the last claim returned a full batch. The next claim then does not wait for the one under way."""
 
     def wake(self) -> None:
         """Makes a claim due: there may be messages. Also if a claim is under way, which may have come too early."""

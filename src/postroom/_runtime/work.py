@@ -28,7 +28,7 @@ from postroom.errors import Undecodable
 _log = logging.getLogger("postroom")
 
 YIELD_AFTER_SECONDS = 0.005
-"""How long handlers that never wait may run before other tasks of the event loop get their turn."""
+"""How long handlers that never wait may run before the event loop runs other tasks."""
 
 
 class Work:
@@ -76,7 +76,7 @@ class Work:
             self.stop()  # it was called while the claim was under way
 
     def wake(self) -> None:
-        """Lets the tasks look at the backlog again."""
+        """Makes the tasks check the backlog again."""
         self._ready.set()
 
     def stop(self) -> None:

@@ -42,7 +42,7 @@ class SharedPuts:
     """How the puts of several callers of a store can share a transaction."""
 
     put: Put
-    """Puts drafts of one box in a transaction of its own."""
+    """Puts drafts of one box in a new transaction."""
     is_shared_error: Predicate
     """Returns True for an error of the server, which concerns all callers of a shared put."""
     put_with_lock_timeout: Put | None = None

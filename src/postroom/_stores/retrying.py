@@ -1,6 +1,6 @@
 """Retries verbs that fail with a transient error.
 
-No store has a retry loop of its own. A verb in a caller's transaction is never retried: the transaction has failed, and
+Stores have no retry loops. A verb in a caller's transaction is never retried: the transaction has failed, and
 only the caller can repeat all of it.
 """
 

@@ -26,7 +26,7 @@ from postroom.cli.status import status
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 dead = typer.Typer(no_args_is_help=True, help="List, show, replay and purge the dead letters of one box.")
-groups = typer.Typer(no_args_is_help=True, help="List, skip and replay what holds up the groups of one box.")
+groups = typer.Typer(no_args_is_help=True, help="List, skip and replay the dead letters that block groups of one box.")
 
 
 def _print_version(asked: bool) -> None:

@@ -36,7 +36,7 @@ def cancel(
     consent: Consent,
     target: Target,
 ) -> None:
-    """End waiting messages as done: those named, or those that fit. Asks before it cancels what was not named."""
+    """End waiting messages as done: those named, or those that fit. Without names, it asks for confirmation."""
     named = bool(message_ids or ids)
     if named and any((filters.topic, filters.group, correlation_id, limit)):
         raise typer.BadParameter("name messages, or say which fit, but not both")

@@ -85,7 +85,7 @@ class Report:
         return all(expected in {None, counted} for _, counted, expected in self.lines())
 
     def lines(self) -> list[tuple[str, int, int | None]]:
-        """What was counted, and what it must be; None where chance decides."""
+        """A count and its expected value; None if the value is random."""
         return [
             ("deliveries", self.deliveries, None),
             ("distinct messages", self.messages, None),

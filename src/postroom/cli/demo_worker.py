@@ -51,7 +51,7 @@ def work(file: str, owner: OwnerToken, parent: Connection) -> None:
 
 
 def quiet() -> None:
-    """This process shares a terminal with the parent, who does the talking."""
+    """Turns output off: the parent process writes to the same terminal."""
     logging.getLogger("postroom").addHandler(logging.NullHandler())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # ctrl-c ends the parent, and with it the pipe
 

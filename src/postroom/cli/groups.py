@@ -1,4 +1,4 @@
-"""`postroom groups`: groups that a dead letter holds up, in boxes with `on_dead="block"`."""
+"""`postroom groups`: groups that a dead letter blocks, in boxes with `on_dead="block"`."""
 
 from __future__ import annotations
 
@@ -77,17 +77,17 @@ def list_groups(
 
 
 def skip(*, which: WhichGroups, one: OneBox, consent: Consent, target: Target) -> None:
-    """Let blocked groups go on without the dead letters that hold them up. These stay dead."""
+    """Unblock groups without the dead letters that block them. These stay dead."""
     settle(SKIP, _skip, which, one, consent, target)
 
 
 def replay(*, which: WhichGroups, one: OneBox, consent: Consent, target: Target) -> None:
-    """Let the dead letters that hold up groups be tried again, in their old session. The groups go on behind them."""
+    """Make the dead letters that block groups wait again, in their old place. The groups continue behind them."""
     settle(REPLAY, _replay, which, one, consent, target)
 
 
 def settle(action: Action, unblock: Unblock, which: WhichGroups, one: OneBox, consent: Consent, target: Target) -> None:
-    """Unblock the groups that are named, or all. Asks before it unblocks what was not named."""
+    """Unblock the groups that are named, or all. Without names, it asks for confirmation."""
     which.check()
     options = ActionOptions(not which.everything, consent, target.json)
     options.check()

@@ -51,7 +51,7 @@ def schema(
     sql: Annotated[bool, typer.Option("--sql", help="Print SQL: the default, and the only form.")] = True,
     json: Annotated[bool, typer.Option("--json", help="Print the SQL in JSON, for programs.")] = False,
 ) -> None:
-    """Print the tables as SQL, for those who deploy schemas in their own way. Nothing is opened or made."""
+    """Print the tables as SQL, for deployment by other tools. Nothing is opened or created."""
     chosen = room_at(room, url, schema=schema, prefix=prefix)
     script = chosen.schema_script()
     if json:

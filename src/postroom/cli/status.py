@@ -1,4 +1,4 @@
-"""`postroom status`: how many messages stand in each state."""
+"""`postroom status`: the number of messages in each state."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from postroom.cli.session import AnyBox, Session
 
 
 class BoxCounts(NamedTuple):
-    """How many messages of a box stand in each state."""
+    """The number of messages of a box in each state."""
 
     kind: str
     name: str
@@ -33,7 +33,7 @@ def status(
     every: Annotated[float, typer.Option(min=0.1, max=3600, help="Seconds between two looks.")] = 1.0,
     json: Json = False,
 ) -> None:
-    """Show how many messages stand in each state. Without names: all boxes of the room, or of the database."""
+    """Show the number of messages in each state. Without names: all boxes of the room, or of the database."""
     with where.open() as session:
         boxes = where.of(session)
         if watch:

@@ -9,6 +9,6 @@ from postroom.errors import ArgumentValueError
 
 def open_store(scheme: str, rest: str, options: StoreOptions) -> object:
     if rest:
-        raise ArgumentValueError("memory:// takes nothing after it: each room has a memory of its own")
+        raise ArgumentValueError("memory:// takes nothing after it: each room has a separate memory")
     options.refuse(f"{scheme}://", "schema", "pool")
     return MemoryStore(clock=options.clock) if options.mode == "async" else SyncMemoryStore(clock=options.clock)

@@ -1,4 +1,4 @@
-"""Receives wake-ups that other processes publish, on connections of its own.
+"""Receives wake-ups that other processes publish, on separate connections.
 
 A wake-up is never lost in this module: a subscription that is new, or new again after a lost connection, makes `wait`
 return `ANY_BOX`, so that every worker claims once after it. Wake-ups between two calls of `wait` are collected.

@@ -180,7 +180,7 @@ SELECT e.*
  LIMIT :limit
 
 -- name: find_dead
--- Dead letters have an index of their own: they are few among many.
+-- Dead letters have a separate index: they are few among many.
 SELECT w.*
   FROM postroom_queue q
   JOIN postroom_work w ON w.id = q.id

@@ -53,7 +53,7 @@ class KnownKeys:
         """Applies a draft whose key was known when it was inserted. `id_` is reserved for it."""
         now = yield from current_time()
         # The queue row is locked where a worker could otherwise ack content that this put replaces. A caller's
-        # transaction locks it only if the box gives such an ack a meaning of its own (`on_stale_ack="requeue"`).
+        # transaction locks it only if such an ack has an effect in this box (`on_stale_ack="requeue"`).
         lock_progress = draft.on_duplicate == "update" and (not in_caller_tx or box.delivery.on_stale_ack == "requeue")
         known = yield from self.find(box, draft.key, now, lock_progress=lock_progress)
         while known is None:  # the deduplication window of the earlier message has passed

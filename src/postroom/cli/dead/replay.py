@@ -25,7 +25,7 @@ def replay(
     consent: Consent,
     target: Target,
 ) -> None:
-    """Let dead letters be tried again: those named, or those that fit. Asks before it replays what was not named."""
+    """Make dead letters wait again: those named, or those that fit. Without names, it asks for confirmation."""
     if message_ids and (filters.topic or filters.group or everything or limit):
         raise typer.BadParameter("name messages, or say which fit, but not both")
     if not message_ids and not everything and not any(astuple(filters)):

@@ -162,7 +162,7 @@ class CancelConformance(Suite):
         assert names(await box.claim()) == ["2", "3"]
 
     async def test_a_group_goes_on_where_its_first_waits_for_a_retry(self, open_box: OpenBox) -> None:
-        """The members behind it have no time of their own: the store must offer the next one."""
+        """The members behind it have no time to be claimed: the store must promote the next one."""
         box = open_box(fifo=True)
         await box.put(*(draft(name, group="g") for name in "123"))
         [first] = await box.claim(1)

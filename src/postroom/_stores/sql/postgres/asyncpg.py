@@ -85,7 +85,7 @@ class Subscription:
 
 
 class AsyncpgPool:
-    """A pool of our own, or the user's."""
+    """A pool that Postroom makes, or the user's."""
 
     adapter = AsyncpgAdapter()
     pool_class = "asyncpg.Pool"

@@ -81,7 +81,7 @@ class ExchangeStatement:
         return Outcome(report, rows.claimed(self._engine, claimed, request.owner, until), since)
 
     def taken(self, box: Box, outcome: Outcome) -> SqlProgram[Taken]:
-        """Returns what was claimed, and locks what must be made dead."""
+        """Returns the claimed messages, and locks those that must be made dead."""
         report, took_suspect = outcome.report, outcome.report.took_suspect
         dead_letters = []
         if report.undeliverable:

@@ -47,7 +47,7 @@ class Listener:
     async def wait(self) -> frozenset[str]:
         """Waits for a notification; returns the keys of the boxes that may have work.
 
-        Returns `ALL_BOXES` after connecting: what was committed before is known from no notification.
+        Returns `ALL_BOXES` after connecting: there are no notifications of earlier commits.
         """
         if self._checkout is None:
             await self._open()

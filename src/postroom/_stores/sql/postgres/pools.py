@@ -1,7 +1,7 @@
-"""The pools of psycopg: one of our own, or the user's.
+"""The pools of psycopg: one that Postroom makes, or the user's.
 
 psycopg's pools connect in the background. They do not raise the error that prevents a connection, but retry until the
-checkout times out. So a pool of our own opens some connections beside it, which raise the error at once and are closed
+checkout times out. So Postroom's pool opens some connections beside it, which raise the error at once and are closed
 after use:
 
 * the first one of all;
@@ -32,7 +32,7 @@ import_psycopg = partial(import_client, needed_by="PostgreSQL from this code", e
 
 
 class OwnPool:
-    """A pool of our own, in the process and the event loop that it belongs to."""
+    """A pool that Postroom makes, in the process and the event loop that it belongs to."""
 
     def __init__(self, pool: ClientPool) -> None:
         self.pool = pool
@@ -50,7 +50,7 @@ class PsycopgPoolVerbs:
 
     adapter: Adapter
     pool_class: str
-    """The class of a pool that a user may pass, by package and class name. A pool of our own is of this class too."""
+    """The class of a pool that a user may pass, by package and class name. Postroom's pools are of this class too."""
     _per: Callable[[Callable[[], OwnPool]], PerProcess[OwnPool]]
     """What a pool belongs to: the process, or the event loop."""
 
@@ -191,7 +191,7 @@ class _UntilCancelled:
 
 
 def _log_as_our_own(record: logging.LogRecord) -> bool:
-    """A filter for the log of psycopg's pools: repeats warnings about pools of our own as information in our log.
+    """A filter for the log of psycopg's pools: repeats warnings about Postroom's pools as information in its log.
 
     They are no warnings: the verb that fails raises the error, and the pool recovers. The user's pools keep theirs.
     """

@@ -26,7 +26,7 @@ SERVER_SETTINGS = {
     "timezone": "UTC",
     "default_transaction_isolation": "read committed",
 }
-"""The session settings of connections of our own pools."""
+"""The session settings of connections in pools that Postroom makes."""
 
 RESTORE_PLANNER = "; ".join(
     [*(f"SET LOCAL {setting} = on" for setting in _PLANNER_METHODS_OFF), "SET LOCAL plan_cache_mode = auto"]
@@ -44,7 +44,7 @@ MAINTENANCE_SECONDS = 24 * 3600.0
 
 @dataclass(frozen=True)
 class PoolSettings:
-    """How a pool of our own is made."""
+    """The settings of a pool that Postroom makes."""
 
     url: str = field(repr=False)
     """With the password."""

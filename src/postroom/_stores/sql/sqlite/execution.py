@@ -1,4 +1,4 @@
-"""Runs a program on a connection, in a transaction of its own or in the caller's.
+"""Runs a program on a connection, in a new transaction or in the caller's.
 
 The whole program runs in the thread of the connection: for aiosqlite that is one visit to its thread for each verb, not
 one for each statement, which would cost more than the statements do (docs/decisions/0004).

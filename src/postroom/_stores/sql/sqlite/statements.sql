@@ -58,7 +58,7 @@ SELECT w.*
  ORDER BY picked.available_at, picked.id
 
 -- name: find_claimable_on_topics
--- Like find_claimable, for some topics. A statement of its own, since the topic costs a read of each message.
+-- Like find_claimable, for some topics. A separate statement, since the topic costs a read of each message.
 SELECT w.*
   FROM (SELECT id, available_at FROM (
           SELECT q.id, q.available_at FROM postroom_queue q JOIN postroom_message m ON m.id = q.id
