@@ -69,7 +69,7 @@ _DEQUEUE = "DELETE FROM postroom_queue WHERE id IN (SELECT value FROM json_each(
 
 
 class RawLoop:
-    """Enqueue, claim and ack, each in one transaction of its own."""
+    """Enqueue, claim and ack, each in a separate transaction."""
 
     def __init__(self, path: Path) -> None:
         self._connection = sqlite3.connect(path, isolation_level=None, cached_statements=256)

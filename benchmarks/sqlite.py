@@ -188,7 +188,7 @@ def _draining(subject: Subject, count: int, batch: int) -> tuple[float]:
 
 
 def _exchanging(subject: Subject) -> tuple[float, float]:
-    """A run of claim + ack, then of enqueue: the backlog stays as it is, since what was taken is sent again."""
+    """A run of claim + ack, then of enqueue: the backlog stays constant, since handled messages are sent again."""
     drained = seconds(lambda: subject.drain(SLICE, BATCH))
     [sent] = _sending(SLICE, partial(subject.enqueue_bulk, size=SLICE))
     return drained, sent

@@ -1,4 +1,4 @@
-"""Who is measured: Postroom through its two public faces, and the raw loop, behind one small interface."""
+"""The measured loops behind one protocol: Postroom through its sync and its async API, and the raw loop."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class SyncFace:
 
 
 class AsyncFace:
-    """`postroom.Postroom`, on aiosqlite. It keeps a loop of its own, so that rounds can alternate with sync code."""
+    """`postroom.Postroom`, on aiosqlite. It has a separate event loop, so that rounds can alternate with sync code."""
 
     def __init__(self, path: Path) -> None:
         self._runner = asyncio.Runner()
@@ -131,7 +131,7 @@ class AsyncFace:
 
 
 def new_messages(items: list[Item], groups: int = 0) -> list[NewMessage]:
-    """With groups, neighbours stand in different ones."""
+    """With groups, adjacent messages are in different ones."""
     return [
         NewMessage(
             TOPIC,

@@ -24,7 +24,7 @@ class Contenders:
     peers: Mapping[str, str]
     """Which of them are other libraries, with a module that exists if the library is installed."""
     rival: str
-    """The peer that stands in the tables' ratios."""
+    """The peer in the ratios of the tables."""
     apart: Mapping[str, Path] = field(default_factory=dict)
     """The interpreters of peers whose requirements contradict those of others."""
 

@@ -45,7 +45,7 @@ class Ours(Subject):
         )
 
     def _group(self, item: Item) -> str | None:
-        """Neighbours stand in different groups."""
+        """Adjacent messages are in different groups."""
         return f"group-{int(item.message_id[-12:]) % self.groups}" if self.groups else None
 
     async def drain(self, batch: int, expected: int | None) -> Span:
@@ -73,12 +73,12 @@ class Ours(Subject):
         self._serving = await self._worker(50)
         await self._serving.start()
 
-    async def rest(self) -> None:
+    async def stop_serving(self) -> None:
         await self._serving.stop()
         self._handled = None
 
     async def _worker(self, batch: int) -> Postroom:
-        """A room of its own for each batch size: it belongs to the options of a box."""
+        """Returns a separate room for each batch size, which is an option of a box."""
         if batch not in self._workers:
             room = self._workers[batch] = Postroom(self.url)
             inbox = self._box(room, batch_size=batch)

@@ -16,9 +16,9 @@ class Plan:
     name: str
     rounds: Rounds
     share: float
-    """Of the messages per run."""
-    messages_per_turn: Mapping[str, Mapping[str, int]]
-    """In a full run, by case and contender."""
+    """The part of the messages of a full run that this plan uses."""
+    messages_per_measurement: Mapping[str, Mapping[str, int]]
+    """Messages of one measurement in a full run, by case and contender."""
     takes: Mapping[str, tuple[int, ...]]
     """Which batch sizes each contender takes."""
     batches: tuple[int, ...]
@@ -27,7 +27,7 @@ class Plan:
     fewer: Mapping[int, int] = field(default_factory=dict)
     """By how much fewer messages are drained in a run, by batch size: small batches take longer."""
     pairs: tuple[Rounds, tuple[str, ...]]
-    """Rounds, and who takes them."""
+    """Rounds, and their contenders."""
     latencies: tuple[int, int]
     """Rounds, and messages per round."""
     groups: tuple[int, ...]
@@ -38,4 +38,4 @@ class Plan:
     """Rounds, and messages per run."""
 
     def messages(self, case: str, name: str) -> int:
-        return max(100, int(self.messages_per_turn[case][name] * self.share))
+        return max(100, int(self.messages_per_measurement[case][name] * self.share))

@@ -1,4 +1,4 @@
-"""What a measured library has to do. Each runs in a process of its own, in one event loop."""
+"""The protocol of a measured library. Each runs in a separate process, in one event loop."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Subject(ABC):
         """Start a worker that waits for messages and calls `handled` for each."""
 
     @abstractmethod
-    async def rest(self) -> None:
+    async def stop_serving(self) -> None:
         """End that worker."""
 
     @abstractmethod

@@ -45,7 +45,7 @@ class Worker:
             "drain": subject.drain,
             "take": subject.take,
             "serve": self._serve,
-            "rest": subject.rest,
+            "stop_serving": subject.stop_serving,
         }
 
     async def run(self) -> None:

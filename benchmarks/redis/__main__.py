@@ -101,7 +101,7 @@ def _setting(server: RedisServer, name: str) -> str:
 
 
 def _versions_apart() -> dict[str, str]:
-    """Of the peers in environments of their own, each with its redis-py."""
+    """Returns the versions of the peers in separate environments, each with its redis-py."""
     found = {}
     for peer, packages in PACKAGES_APART.items():
         library = Path(sys.prefix) / peer / "lib"

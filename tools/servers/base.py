@@ -58,7 +58,7 @@ class ServerMissing(Exception):
 
 
 class ServerFailed(Exception):
-    """A server did not start, did not end or did not do what was asked. The text ends with the tail of its log."""
+    """A server did not start, did not end or did not do what it should. The text ends with the tail of its log."""
 
 
 def missing(reason: object) -> NoReturn:

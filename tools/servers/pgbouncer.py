@@ -17,7 +17,7 @@ PoolMode = Literal["session", "transaction", "statement"]
 
 
 class PgBouncer(Server):
-    """A PgBouncer of our own, for every database and for the user postgres of one server.
+    """A separate PgBouncer, for every database and for the user postgres of one server.
 
     `settings` are those of the section [pgbouncer]; they may be changed between a stop and a start.
     """

@@ -93,7 +93,7 @@ class PostgresServer(Server):
         return subprocess.run(program, capture_output=True, text=True, check=True).stdout.split()[2]
 
     def query(self, statement: str, *parameters: object, database: str = "postgres") -> list[tuple[Any, ...]]:
-        """Run one statement in a connection and a transaction of its own; the rows, if it returns any."""
+        """Runs one statement in a new connection and transaction. Returns its rows, if it has any."""
         with psycopg.connect(self.url(database), autocommit=True) as connection:
             cursor = connection.execute(statement.encode(), parameters or None)
             return cursor.fetchall() if cursor.description else []

@@ -13,7 +13,7 @@ _CHUNK = 65_536
 
 
 class Proxy:
-    """Forwards a free loopback port to a server. Its loop runs in a thread of its own; all methods are synchronous.
+    """Forwards a free loopback port to a server. Its loop runs in a separate thread; all methods are synchronous.
 
     `target` may be changed, as when an address moves to another server: it holds for new connections.
     """

@@ -102,7 +102,7 @@ class RedisServer(Server):
         return shown.split("v=")[1].split()[0]
 
     def query(self, *command: str | int | bytes) -> Any:
-        """Run one command in a connection of its own. Texts, not bytes, come back."""
+        """Runs one command in a new connection. Returns texts, not bytes."""
         with redis.Redis(host=HOST, port=self.port, decode_responses=True, socket_timeout=PATIENCE) as client:
             return client.execute_command(*command)
 

@@ -43,7 +43,7 @@ class RedisCluster(RedisEnsemble):
                 "cluster-port": str(bus),
                 "cluster-node-timeout": str(node_timeout),
                 "cluster-replica-validity-factor": "0",  # a replica may follow, however long its primary was silent
-                "cluster-allow-replica-migration": "no",  # who follows whom stays as it was made
+                "cluster-allow-replica-migration": "no",  # replicas keep their primaries
                 **(settings or {}),
             }
             server = RedisServer(ours, binary=binary)

@@ -11,7 +11,7 @@ __all__ = ["ValkeyServer", "find_valkey"]
 
 
 class ValkeyServer(RedisServer):
-    """A Valkey of our own."""
+    """A separate Valkey server."""
 
     name = "valkey"
 

@@ -51,7 +51,7 @@ def _measure(env: Environment, name: str, database: str, count: int, *, first: b
             time.sleep(PAUSE)
             sent = sender.ask("one")
             samples.append(1000 * (receiver.await_handled() - sent))
-        receiver.ask("rest")
+        receiver.ask("stop_serving")
         return samples
 
 

@@ -14,7 +14,7 @@ from benchmarks.postgres.plan import BATCH, BATCHES
 from benchmarks.rounds import Case
 
 COUNTING = {"shared_preload_libraries": "pg_stat_statements", "pg_stat_statements.track": "top", "autovacuum": "off"}
-"""A server of its own for counting. Nothing is timed on it."""
+"""A separate server for counting. Nothing is timed on it."""
 
 
 PIECE = 10_000

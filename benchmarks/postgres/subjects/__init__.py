@@ -1,4 +1,4 @@
-"""Who is measured on PostgreSQL."""
+"""The contenders on PostgreSQL."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class Awa(Subject):
         self._serving = self._worker(handled)
         await self._start(self._serving, 1, 1)
 
-    async def rest(self) -> None:
+    async def stop_serving(self) -> None:
         await self._stop(self._serving)
 
     def _worker(self, handled: Callable[[], None]) -> Any:

@@ -51,7 +51,7 @@ class Pgqueuer(Subject):
         self._serving = self._manager(handled)
         self._running = asyncio.create_task(self._serving.run())
 
-    async def rest(self) -> None:
+    async def stop_serving(self) -> None:
         self._serving.shutdown.set()
         await self._running
 

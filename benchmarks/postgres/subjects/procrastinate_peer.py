@@ -59,7 +59,7 @@ class Procrastinate(Subject):
         self._handled = handled
         self._running = asyncio.create_task(self._work(concurrency=1, wait=True, listen_notify=True))
 
-    async def rest(self) -> None:
+    async def stop_serving(self) -> None:
         self._running.cancel()
         await asyncio.wait([self._running])
         self._handled = self._add

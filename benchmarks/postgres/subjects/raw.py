@@ -128,7 +128,7 @@ class Raw(Subject):
     async def serve(self, handled: Callable[[], None]) -> None:
         raise NotImplementedError("the raw loop does not wait for messages")
 
-    async def rest(self) -> None:
+    async def stop_serving(self) -> None:
         raise NotImplementedError
 
     async def close(self) -> None:

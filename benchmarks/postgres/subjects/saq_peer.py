@@ -54,7 +54,7 @@ class Saq(Subject):
         self._serving = self._worker(1, handled=handled)
         self._running = asyncio.create_task(self._serving.start())
 
-    async def rest(self) -> None:
+    async def stop_serving(self) -> None:
         await self._serving.stop()
         await self._running
 

@@ -1,4 +1,4 @@
-"""Who is measured on Redis."""
+"""The contenders on Redis."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ UNSAFE = (TASKIQ_LISTS,)
 """They take a message out of Redis before it is handled: a worker that is killed has lost it. Shown, but no aim."""
 
 APART = {SAQ: "saq", ARQ: "arq", TASKIQ: "taskiq", TASKIQ_LISTS: "taskiq"}
-"""Environments of their own below that of the benchmark: each wants another redis-py."""
+"""Separate environments below that of the benchmark: each needs another redis-py."""
 
 
 def _python(peer: str) -> Path:

@@ -49,7 +49,7 @@ class Arq(Subject):
     async def serve(self, handled: Callable[[], None]) -> None:
         self._running = asyncio.create_task(self._worker(1, burst=False, handled=handled).async_run())
 
-    async def rest(self) -> None:
+    async def stop_serving(self) -> None:
         self._running.cancel()
         await asyncio.wait([self._running])
 

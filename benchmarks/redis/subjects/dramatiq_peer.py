@@ -80,7 +80,7 @@ class Dramatiq(Subject):
         self._worker = dramatiq.Worker(self._serving, worker_threads=1, worker_timeout=IDLE)
         self._worker.start()
 
-    async def rest(self) -> None:
+    async def stop_serving(self) -> None:
         await asyncio.to_thread(self._worker.stop)
         self._serving.close()
 

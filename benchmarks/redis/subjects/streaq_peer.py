@@ -57,7 +57,7 @@ class Streaq(Subject):
         worker, _ = self._worker(1, handled)
         self._running = asyncio.create_task(worker.run_async())
 
-    async def rest(self) -> None:
+    async def stop_serving(self) -> None:
         self._running.cancel()
         await asyncio.wait([self._running])
 

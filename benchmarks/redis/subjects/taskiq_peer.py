@@ -89,7 +89,7 @@ class _Taskiq(Subject):
         broker, _ = await self._connect(1, handled)
         self._end = self._start(broker, 1, 0)
 
-    async def rest(self) -> None:
+    async def stop_serving(self) -> None:
         await self._end()
 
     async def close(self) -> None:
