@@ -83,7 +83,7 @@ class Worker:
         self.parent.say("delivered")
         self.parent.listen(MOST_SECONDS)
         while not self.all_is_done():
-            worked = [self.take_turn(box) for box in self.boxes]
+            worked = [self.work_once(box) for box in self.boxes]
             self.parent.listen(0 if any(worked) else 0.05)
         self.come_too_late()
 
@@ -100,7 +100,7 @@ class Worker:
     def all_is_done(self) -> bool:
         return not any(box.find(states=[State.WAITING, State.CLAIMED], limit=1) for box in self.boxes)
 
-    def take_turn(self, box: Inbox | Outbox) -> bool:
+    def work_once(self, box: Inbox | Outbox) -> bool:
         before = now()
         messages = box.claim(self.owner, LEASE_SECONDS, self.chance.randint(1, 20))
         self.note(CLAIM, box, [[*self.proof(message), before, now(), self.until(message)] for message in messages])

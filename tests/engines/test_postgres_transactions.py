@@ -273,7 +273,7 @@ class TestRefusals:
 
     @every_kind(thin=False)
     @pytest.mark.req("C-55")
-    async def test_of_the_wrong_colour(self, caller: Caller, driver: str, url: str) -> None:
+    async def test_of_the_wrong_mode(self, caller: Caller, driver: str, url: str) -> None:
         is_sync = driver == "psycopg-sync"
         refusal = r"sync code: use postroom\.sync\.Postroom" if is_sync else r"async code: use postroom\.Postroom"
         room = open_room(url, "asyncpg" if is_sync else "psycopg-sync")

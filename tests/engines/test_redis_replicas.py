@@ -19,7 +19,7 @@ from tests.redis import open_at
 from tests.support import settled
 
 BOX = Box("inbox", "box")
-COLOURS = pytest.mark.parametrize("mode", ["async", "sync"])
+BOTH_MODES = pytest.mark.parametrize("mode", ["async", "sync"])
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def primary() -> Iterator[RedisServer]:
         yield server
 
 
-@COLOURS
+@BOTH_MODES
 async def test_a_write_that_replicas_have_returns(primary: RedisServer, mode: Any) -> None:
     store = open_at(f"{primary.url()}?wait_replicas=1&wait_timeout=9000", mode, prefix=f"returns_{mode}")
     await settled(store.put(BOX, [Draft("s", "1")]))
@@ -43,7 +43,7 @@ async def test_a_write_that_replicas_have_returns(primary: RedisServer, mode: An
     await settled(store.close())
 
 
-@COLOURS
+@BOTH_MODES
 async def test_a_put_that_too_few_have_is_an_error_and_stands(primary: RedisServer, mode: Any) -> None:
     store = open_at(f"{primary.url()}?wait_replicas=2&wait_timeout=1", mode, prefix=f"few_{mode}")
     with pytest.raises(NotReplicated, match="1 of 2 replicas") as caught:
@@ -56,7 +56,7 @@ async def test_a_put_that_too_few_have_is_an_error_and_stands(primary: RedisServ
     await settled(plain.close())
 
 
-@COLOURS
+@BOTH_MODES
 async def test_a_worker_goes_on_without_replicas(
     primary: RedisServer, mode: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -90,7 +90,7 @@ def cluster() -> Iterator[str]:
         yield "redis+cluster://" + ",".join(f"{host}:{port}" for host, port in (node.address for node in nodes.servers))
 
 
-@COLOURS
+@BOTH_MODES
 async def test_a_cluster_waits_for_replicas_too(cluster: str, mode: Any) -> None:
     store = open_at(f"{cluster}?wait_replicas=1&wait_timeout=9000", mode, prefix=f"c_{mode}")
     for number in range(3):
@@ -113,7 +113,7 @@ def watched() -> Iterator[RedisSentinel]:
         yield ensemble
 
 
-@COLOURS
+@BOTH_MODES
 async def test_sentinel_names_the_master(watched: RedisSentinel, mode: Any) -> None:
     hosts = ",".join(f"{host}:{port}" for host, port in watched.addresses)
     store = open_at(f"redis+sentinel://{hosts}/{watched.service}/1", mode, prefix=f"s_{mode}")

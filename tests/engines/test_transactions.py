@@ -268,7 +268,7 @@ async def test_refuses_a_connection_without_a_transaction(mode: str, path: Path)
 
 
 @pytest.mark.req("C-55")
-async def test_refuses_the_wrong_colour(path: Path) -> None:
+async def test_refuses_the_wrong_mode(path: Path) -> None:
     url = f"sqlite:///{path}"
     async with (
         sqlite3_connection(path) as plain,

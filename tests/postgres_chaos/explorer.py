@@ -2,7 +2,7 @@
 
 An actor runs a verb on a connection of its own, exactly as the driver does, but stops after every visit to the server.
 A *schedule* says who goes next. The explorer runs a scene under one schedule after the other, until it has seen all of
-them, or all in which the actors take turns at most so often: faults that need many turns are rare.
+them, or all with at most so many switches between actors: faults that need many switches are rare.
 
 An actor that waits for a lock of another is left waiting until that one moves on. A deadlock is left to PostgreSQL; its
 victim begins again, as the room would do.
@@ -35,7 +35,7 @@ MOST_STEPS = 200
 """A run that takes longer does not end."""
 
 _SILENT = ("BEGIN", "SELECT $1::timestamptz", "SELECT nextval(")
-"""Visits that neither read nor write what others see: no turn is taken after them."""
+"""Visits that neither read nor write what others see: there is no switch after them."""
 
 
 class _NoPool:
@@ -75,7 +75,7 @@ class Actor:
         self.pid = pid
         self._driver, self._connection = driver, connection
         self.visit: Call | None = None
-        """What it does when it is its turn; None once it has ended."""
+        """Its next visit; None once it has ended."""
         self.task: asyncio.Task[Any] | None = None
         """Its visit, while it waits for a lock."""
         self.result: Any = None
@@ -248,9 +248,9 @@ class Sandbox:
 class Schedule:
     """Follows a prefix of choices, then the first that is allowed; remembers where it could have gone instead."""
 
-    def __init__(self, prefix: Sequence[int], most_turns: int) -> None:
+    def __init__(self, prefix: Sequence[int], max_switches: int) -> None:
         self._prefix = prefix
-        self._left = most_turns
+        self._left = max_switches
         self._last: int | None = None
         self.taken: list[int] = []
         self.others: list[list[int]] = []
@@ -287,11 +287,11 @@ class RandomSchedule(Schedule):
         return self._last
 
 
-def schedules(most_turns: int) -> Iterator[Schedule]:
+def schedules(max_switches: int) -> Iterator[Schedule]:
     """All of them, depth first. Each must be run before the next is asked for."""
     prefix: list[int] | None = []
     while prefix is not None:
-        schedule = Schedule(prefix, most_turns)
+        schedule = Schedule(prefix, max_switches)
         yield schedule
         prefix = _next_prefix(schedule)
 

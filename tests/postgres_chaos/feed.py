@@ -12,8 +12,8 @@ from tests.postgres_chaos.worker import Options, open_box
 from tests.postgres_chaos.workers import WorkerProcesses, message
 
 LINES = 6
-PACE = 0.03
-"""Seconds between rounds: the point is what happens meanwhile, not how much."""
+PAUSE_SECONDS = 0.03
+"""The pause between rounds. A high rate is not needed."""
 
 
 class Feed:
@@ -34,7 +34,7 @@ class Feed:
             async with self._stored:
                 self.length += 1
                 self._stored.notify_all()
-            await asyncio.sleep(PACE)
+            await asyncio.sleep(PAUSE_SECONDS)
 
     async def _put(self, box: Any) -> None:
         while True:
@@ -52,11 +52,11 @@ class Feed:
         async with asyncio.timeout(seconds), self._stored:
             await self._stored.wait_for(lambda: self.length >= goal)
 
-    async def until_all_claim(self, *crews: WorkerProcesses, seconds: float = 60) -> None:
-        """Until each of the crews has claimed something more."""
-        before = [len(workers.claims("exact")) for workers in crews]
+    async def until_all_claim(self, *groups: WorkerProcesses, seconds: float = 60) -> None:
+        """Waits until each group of processes has claimed another message."""
+        before = [len(workers.claims("exact")) for workers in groups]
         async with asyncio.timeout(seconds):
-            while any(len(workers.claims("exact")) == count for workers, count in zip(crews, before, strict=True)):
+            while any(len(workers.claims("exact")) == count for workers, count in zip(groups, before, strict=True)):
                 await self.more(1)
 
     @property

@@ -214,8 +214,8 @@ async def first_late(world: World) -> None:
     world.sandbox.clock.advance(HOUR)
 
 
-async def held_and_hinted(world: World) -> None:
-    """2 came by a caller's transaction, and does not know yet that it stands behind 1."""
+async def held_with_stale_time(world: World) -> None:
+    """2 came by a caller's transaction, and still has a time, although it is behind 1."""
     await world.put("1")
     await world.sandbox.perform(world.queue.put(world.box, [draft("2")], in_caller_tx=True))
     await world.put("3")
@@ -346,7 +346,7 @@ STATES: dict[str, State_] = {
         two_held,
         two_late,
         first_late,
-        held_and_hinted,
+        held_with_stale_time,
         waits_for_retry,
         one_not_due,
         one_dead,

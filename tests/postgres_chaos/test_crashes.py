@@ -18,9 +18,9 @@ from tests.postgres_chaos.workers import (
     WorkerProcesses,
     check_claims,
     check_completions,
-    crew_on,
     effects,
     let_finish,
+    workers_on,
 )
 
 FED = ("exact", "free")
@@ -48,7 +48,7 @@ async def check_promises(url: str, workers: WorkerProcesses, feed: Feed) -> int:
 async def test_promises_hold_when_workers_are_killed(quick_url: str, tmp_path: Path) -> None:
     url = quick_url
     chance = random.Random(1)
-    with crew_on(url, tmp_path, 3, **WORK) as workers:
+    with workers_on(url, tmp_path, 3, **WORK) as workers:
         async with feeding(url, *FED) as feed:
             for _ in range(4 * CHAOS):
                 await feed.more(chance.randint(3, 8))
@@ -63,9 +63,9 @@ async def test_promises_hold_when_the_server_restarts_and_crashes(
 ) -> None:
     """Workers of both drivers go on by themselves; acknowledged puts survive kill -9."""
     url = server.url(database)
-    with crew_on(with_driver(url, "asyncpg"), tmp_path, 1, **WORK) as workers:
+    with workers_on(with_driver(url, "asyncpg"), tmp_path, 1, **WORK) as workers:
         (tmp_path / "psycopg").mkdir()
-        with crew_on(with_driver(url, "psycopg"), tmp_path / "psycopg", 1, **WORK) as other:
+        with workers_on(with_driver(url, "psycopg"), tmp_path / "psycopg", 1, **WORK) as other:
             async with feeding(url, *FED) as feed:
                 for _ in range(CHAOS):
                     for end in (server.stop, server.kill):
@@ -87,7 +87,7 @@ async def test_promises_hold_when_connections_are_cut(
     url = server.url(database)
     with Proxy(server.host, server.port) as proxy:
         through = with_driver(url.replace(str(server.port), str(proxy.port)), driver)
-        with crew_on(through, tmp_path, 2, **WORK) as workers:
+        with workers_on(through, tmp_path, 2, **WORK) as workers:
             async with feeding(through, *FED) as feed:
                 for _ in range(8 * CHAOS):
                     await feed.more(2)

@@ -14,7 +14,7 @@ from postroom._stores.sql.postgres.errors import sqlstate
 from tests.postgres import with_driver
 from tests.postgres_chaos.feed import feeding
 from tests.postgres_chaos.test_crashes import FED, WORK, check_promises
-from tests.postgres_chaos.workers import crew_on, prepare
+from tests.postgres_chaos.workers import prepare, workers_on
 
 
 async def test_workers_of_both_drivers_follow_the_primary(tmp_path: Path) -> None:
@@ -28,8 +28,8 @@ async def test_workers_of_both_drivers_follow_the_primary(tmp_path: Path) -> Non
             for folder in folders:
                 folder.mkdir()
             with (
-                crew_on(with_driver(url, "asyncpg"), folders[0], 1, **WORK) as first,
-                crew_on(with_driver(url, "psycopg"), folders[1], 1, **WORK) as second,
+                workers_on(with_driver(url, "asyncpg"), folders[0], 1, **WORK) as first,
+                workers_on(with_driver(url, "psycopg"), folders[1], 1, **WORK) as second,
             ):
                 async with feeding(url, *FED) as feed:
                     await feed.more(10)

@@ -3,7 +3,7 @@
 In every order: no claimable message is left without a time, no group has two holders, no message is overtaken, no claim
 is given twice, there is no deadlock; and when leases have ended, everything is handled, in order.
 
-POSTROOM_CHAOS=10 explores more: other pairs, more turns, and more crowds of three.
+POSTROOM_CHAOS=10 explores more: other pairs, more switches, and more sets of three.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ alone_held      | done 1         | put new
 alone_held      | done 1         | put new in tx
 alone_held      | release 1      | put again 0, new
 alone_held      | retry 1        | put new
-held_and_hinted | claim all      | done 1
-held_and_hinted | claim all      | dead 1
-held_and_hinted | claim all      | release 1
-held_and_hinted | claim all      | retry 1
-held_and_hinted | claim all      | mark 2 processed
+held_with_stale_time | claim all      | done 1
+held_with_stale_time | claim all      | dead 1
+held_with_stale_time | claim all      | release 1
+held_with_stale_time | claim all      | retry 1
+held_with_stale_time | claim all      | mark 2 processed
 two_topics      | claim b        | mark 1 processed
 two_topics      | claim b        | put again 1 due
 two_topics      | claim b        | claim all
@@ -76,9 +76,9 @@ waits_for_retry | claim all      | put again 1 due
 waits_for_retry | mark 1 dead    | put new
 one_not_due     | claim all      | put again 1
 one_done        | done 1         | put again 0, new
-held_and_hinted | claim all      | renew
-held_and_hinted | renew          | put again 1 in tx
-held_and_hinted | renew          | reap
+held_with_stale_time | claim all      | renew
+held_with_stale_time | renew          | put again 1 in tx
+held_with_stale_time | renew          | reap
 alone_held      | renew          | put again 1
 alone_held      | renew          | put again 1 rolled back
 two_late        | renew          | reap
@@ -122,8 +122,8 @@ pair_held       | retry 1        | cancel all
 pair_held       | renew          | cancel 2
 pair_late       | claim all      | cancel 2
 pair_late       | reap           | cancel all
-held_and_hinted | claim all      | cancel 2
-held_and_hinted | done 1         | cancel 2
+held_with_stale_time | claim all      | cancel 2
+held_with_stale_time | done 1         | cancel 2
 waits_for_retry | claim all      | cancel 1
 waits_for_retry | cancel 1       | cancel 2
 waits_for_retry | cancel 1       | put new

@@ -19,7 +19,7 @@ from postroom.sync import Postroom as SyncPostroom
 from tests.postgres import with_driver
 from tests.postgres_chaos.feed import feeding
 from tests.postgres_chaos.test_crashes import FED, WORK, check_promises
-from tests.postgres_chaos.workers import crew_on
+from tests.postgres_chaos.workers import workers_on
 
 ROOMS = 6
 
@@ -62,8 +62,8 @@ async def test_workers_go_on_while_the_tables_change_under_them(quick_url: str, 
     url = quick_url
     (tmp_path / "other").mkdir()
     with (
-        crew_on(with_driver(url, "asyncpg"), tmp_path, 1, **WORK) as workers,
-        crew_on(with_driver(url, "psycopg"), tmp_path / "other", 1, **WORK) as other,
+        workers_on(with_driver(url, "asyncpg"), tmp_path, 1, **WORK) as workers,
+        workers_on(with_driver(url, "psycopg"), tmp_path / "other", 1, **WORK) as other,
     ):
         async with feeding(url, *FED) as feed:
             await feed.more(5)

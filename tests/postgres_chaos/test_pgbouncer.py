@@ -18,7 +18,7 @@ from postroom.sync import Postroom as SyncPostroom
 from tests.postgres import with_driver
 from tests.postgres_chaos.feed import feeding
 from tests.postgres_chaos.test_crashes import FED, WORK, check_promises
-from tests.postgres_chaos.workers import crew_on
+from tests.postgres_chaos.workers import workers_on
 
 SERVER_CONNECTIONS = 2
 
@@ -78,8 +78,8 @@ async def test_workers_of_both_drivers_share_two_connections(
     url = f"{bouncer.url(database)}?pgbouncer=true"
     (tmp_path / "other").mkdir()
     with (
-        crew_on(with_driver(url, "asyncpg"), tmp_path, 1, **WORK) as workers,
-        crew_on(with_driver(url, "psycopg"), tmp_path / "other", 1, **WORK) as other,
+        workers_on(with_driver(url, "asyncpg"), tmp_path, 1, **WORK) as workers,
+        workers_on(with_driver(url, "psycopg"), tmp_path / "other", 1, **WORK) as other,
     ):
         async with feeding(url, *FED) as feed:
             await feed.more(15)

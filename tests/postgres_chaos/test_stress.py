@@ -20,9 +20,9 @@ import pytest
 
 from postroom import Postroom
 from tests.postgres import with_driver
-from tests.postgres_chaos import workers as crews
+from tests.postgres_chaos import workers as checks
 from tests.postgres_chaos.worker import Options, open_box
-from tests.postgres_chaos.workers import CHAOS, HOLDERS, crew_on, effects, let_finish, message
+from tests.postgres_chaos.workers import CHAOS, HOLDERS, effects, let_finish, message, workers_on
 
 PROCESSES, WORKERS = 4, 4
 
@@ -55,7 +55,7 @@ async def test_no_message_is_claimed_twice(tmp_path: Path, quick_url: str, drive
         box = open_box(room, Options(url, ""), "plain")
         for start in range(0, count // 2, 1000):
             await box.enqueue_many([message(start + number, 0) for number in range(1000)])
-        with crew_on(
+        with workers_on(
             with_driver(f"{url}?pool_size=4", driver), tmp_path, PROCESSES, workers=WORKERS, boxes=("plain",)
         ) as workers:
             for start in range(count // 2, count, 100):  # and while they work
@@ -66,7 +66,7 @@ async def test_no_message_is_claimed_twice(tmp_path: Path, quick_url: str, drive
     assert len(claims) == len({claim.id for claim in claims}) == count
     owners = {claim.owner for claim in claims}
     assert len(owners) > PROCESSES  # it was a crowd
-    crews.check_completions(url, {"plain": count})
+    checks.check_completions(url, {"plain": count})
 
 
 class Producer:
@@ -115,7 +115,7 @@ async def test_groups_keep_their_order(tmp_path: Path, quick_url: str, groups: i
         box = open_box(room, Options(url, "", **options), "exact")
         producers = [Producer(url, box, range(n, groups, 4), seed=n) for n in range(4)]
         with (
-            crew_on(f"{url}?pool_size=4", tmp_path, PROCESSES, workers=WORKERS, **options) as workers,
+            workers_on(f"{url}?pool_size=4", tmp_path, PROCESSES, workers=WORKERS, **options) as workers,
             watch(url) as held_twice,
         ):
             await asyncio.gather(*(producer.put(length * CHAOS) for producer in producers))
@@ -128,5 +128,5 @@ async def test_groups_keep_their_order(tmp_path: Path, quick_url: str, groups: i
     done.check_exact("exact", everything)
     done.check_order("sent", everything)
     for name in ("exact", "sent"):
-        crews.check_claims(workers.claims(name))
-        crews.check_completions(url, {name: groups * length * CHAOS})
+        checks.check_claims(workers.claims(name))
+        checks.check_completions(url, {name: groups * length * CHAOS})

@@ -116,7 +116,7 @@ class WorkerProcesses:
 
 
 @contextmanager
-def crew_on(url: str, folder: Path, processes: int, **options: Any) -> Iterator[WorkerProcesses]:
+def workers_on(url: str, folder: Path, processes: int, **options: Any) -> Iterator[WorkerProcesses]:
     workers = WorkerProcesses(Options(url, "", **options), folder)
     try:
         workers.start(processes)

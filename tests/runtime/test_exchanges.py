@@ -92,7 +92,7 @@ async def test_outcomes_of_a_line_do_not_overtake_each_other() -> None:
 
 
 @pytest.mark.parametrize("order", [None, "fifo"])
-async def test_a_turn_that_hangs_holds_up_little(order: Any) -> None:
+async def test_an_exchange_that_hangs_delays_little(order: Any) -> None:
     """What is handled and not settled stays bounded; and a plain box goes on beside it."""
     store = SlowStore()
     room = Postroom(store=store)
@@ -146,7 +146,7 @@ class JealousStore(SlowStore):
 
 
 @pytest.mark.parametrize("failing", [False, True])
-async def test_a_claim_that_was_empty_beside_another_turn_proves_nothing(failing: bool) -> None:
+async def test_a_claim_that_was_empty_beside_another_exchange_proves_nothing(failing: bool) -> None:
     """Nothing here waits for a poll."""
     room = Postroom(store=JealousStore())
     hour = timedelta(hours=1)

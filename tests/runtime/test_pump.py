@@ -137,7 +137,7 @@ class TestWaking:
         await events.wait("settle", count=2)
         assert await state_of(box) is State.DONE
 
-    async def test_a_hint_during_a_claim_is_not_lost(self, room: Postroom, events: Events) -> None:
+    async def test_a_wakeup_during_a_claim_is_not_lost(self, room: Postroom, events: Events) -> None:
         """The claim under way may have run too early: it must be followed by another at once."""
         box = room.inbox(poll_interval=HOUR)
         handled = asyncio.Event()
