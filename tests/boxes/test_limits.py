@@ -81,7 +81,7 @@ STORES = ["memory", "memory-sync", "sqlite3", "aiosqlite", "redis", "redis-sync"
 
 @pytest.fixture(params=STORES)
 async def watched(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
-    """A room, and the sizes of what was put in one step."""
+    """Returns a room, and the number of messages in each put."""
     events = Events()
     store = str(request.param)
     if store.startswith("redis"):

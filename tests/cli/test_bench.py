@@ -26,7 +26,7 @@ def test_it_measures_a_new_file_and_a_given_database(run_each: RunEach, tmp_path
     assert 0 < measured["latency_p50_ms"] <= measured["latency_p99_ms"]
     assert 0 < measured["idle_calls_per_second"] < 10  # it polls, but not in circles
 
-    with closing(sqlite3.connect(tmp_path / "shop.db")) as db:  # what was there is there; nothing else is
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as db:  # only the earlier message is left
         assert db.execute("SELECT box, message_id FROM postroom_message").fetchall() == [("inbox:inbox", "1")]
         assert db.execute("SELECT count(*) FROM postroom_ledger").fetchone() == (0,)
     assert {path.name.partition("-")[0] for path in tmp_path.iterdir()} <= {"shop.db"}

@@ -1,4 +1,4 @@
-"""`postroom dead`: what was given up."""
+"""`postroom dead`: dead letters."""
 
 from __future__ import annotations
 

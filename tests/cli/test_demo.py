@@ -45,7 +45,7 @@ def test_the_demo_proves_each_effect_once(start: Start, tmp_path: Path) -> None:
 
 
 def check_the_database(file: str) -> None:
-    """The report is not believed: what was kept is counted again."""
+    """Counts the rows again, independently of the report."""
     with closing(sqlite3.connect(file)) as db:
         assert db.execute("SELECT count(*), count(DISTINCT message_id) FROM effects").fetchall() == [(298, 298)]
         statuses = db.execute("SELECT status, count(*) FROM postroom_inbox GROUP BY status").fetchall()

@@ -132,7 +132,7 @@ def options(place: dict[str, str]) -> list[str]:
 
 @pytest.mark.parametrize("place", PLACES, ids=["plain", "named"])
 def test_the_script_for_postgresql_is_printed_without_a_server(run: Run, place: dict[str, str]) -> None:
-    """It cannot be reached, and is not asked; what was printed makes what this version needs."""
+    """The server cannot be reached and is not contacted. The printed SQL creates what this version needs."""
     printed = run("schema", "--sql", "--url", "postgresql://scott:tiger@nowhere.invalid/shop", *options(place))
     assert (printed.returncode, printed.stderr) == (0, "")
     url = create_database()

@@ -148,7 +148,7 @@ class Worker:
         return [self.forgotten.pop(message.id)[1] for message in messages if message.id in self.forgotten]
 
     def come_too_late(self) -> None:
-        """Acks of what was forgotten, and done by others in the meantime."""
+        """Acks messages whose claims have ended and which other workers have completed meanwhile."""
         for box, message in self.forgotten.values():
             self.settle(LATE, box, [message], partial(box.ack, self.owner))
 

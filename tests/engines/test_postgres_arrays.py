@@ -1,4 +1,4 @@
-"""Arrays that travel as text: what PostgreSQL reads is what was written."""
+"""Arrays that are sent as text: PostgreSQL reads the same values."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ BROKEN = "not\x00text"
 @pytest.mark.req("RHI-022", "RHI-149")
 @pytest.mark.parametrize("options", [{}, {"correlation_id": "c"}], ids=["plain", "with options"])
 def test_a_put_that_fails_leaves_nothing_though_a_key_is_in_it_twice(options: dict[str, str]) -> None:
-    """A key that comes again begins another statement: what was written before must not stand by itself."""
+    """A key that comes again begins another statement: the writes before it must not commit without it."""
     store = open_store(clean_database(), mode="sync")
     try:
         with pytest.raises(psycopg.Error):

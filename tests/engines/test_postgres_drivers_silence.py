@@ -114,7 +114,7 @@ async def test_a_lost_connection_is_not_used_again(store: Any, pool: Any, proxy:
 
 
 async def test_a_server_that_works_for_long_is_given_up_too(store: Any, pool: Any) -> None:
-    """It looks the same from here; and the lock that it may wait for is no use to anybody."""
+    """The client cannot distinguish the two, and the lock would be of no use after the timeout."""
     await put(store, "1")
     checkout = await elsewhere(pool.acquire)
     assert store.is_transient(await given_up(pool.adapter.fetch, checkout.connection, "SELECT pg_sleep(60)", []))

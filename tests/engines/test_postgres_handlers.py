@@ -635,7 +635,7 @@ async def test_a_session_that_is_committed_by_its_handler_commits_nothing(room: 
 @every_engine
 @pytest.mark.parametrize("flushes", [True, False])
 async def test_a_session_that_its_handler_closes_loses_no_change(room: Postroom, *, flushes: bool) -> None:
-    """`close` drops what was not flushed: the attempt fails, and nothing of it commits."""
+    """`close` drops changes that are not flushed: the attempt fails, and none of its writes commits."""
     inbox, outbox = room.inbox(max_attempts=1), room.outbox()
 
     @inbox.handler("t", transactional=True)

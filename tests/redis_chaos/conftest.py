@@ -25,7 +25,7 @@ def _installed() -> None:
 
 @pytest.fixture
 def emit(capsys: pytest.CaptureFixture[str]) -> Callable[[str], None]:
-    """Says what was measured, of a test that passes too."""
+    """Prints the measurements, also of a test that passes."""
 
     def say(text: str) -> None:
         with capsys.disabled():

@@ -112,7 +112,7 @@ needs_pyright = pytest.mark.skipif(PYRIGHT is None, reason="pyright is not insta
 
 
 def check(tmp_path: Path, *files: Path) -> str:
-    """mypy --strict, apart from this project's configuration; an own cache, so that it is not in anybody's way."""
+    """mypy --strict, apart from this project's configuration; a separate cache, which other runs do not use."""
     out, err, _ = mypy.api.run(
         ["--strict", "--config-file=", f"--cache-dir={tmp_path}/cache", "--hide-error-context", *map(str, files)]
     )

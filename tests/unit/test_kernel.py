@@ -105,7 +105,7 @@ class TestLine:
         assert is_in_line(not_due, 150)
         assert [place.id for place in claimable_front([not_due, Place(2)], NOW, 10)] == [2]
 
-    def test_who_has_no_due_time_is_in_line_by_anybodys_clock(self) -> None:
+    def test_a_message_without_a_due_time_is_in_line_at_any_time(self) -> None:
         assert claimable_front([Place(1, available_at=150), Place(2)], NOW, 10) == []
 
     def test_a_dead_member_blocks(self) -> None:
