@@ -57,7 +57,7 @@ def test_the_url_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch, tmp
         ("sqlite:///", "three slashes"),
         ("sqlite:///shop.db?mode=ro", "no parameters"),
         ("mongodb://x", "no store for mongodb"),
-        ("memory://x", "memory of its own"),
+        ("memory://x", "separate memory"),
     ],
 )
 def test_urls_that_cannot_be_opened(url: str, what: str) -> None:
