@@ -74,7 +74,7 @@ def _copy(box_state: BoxState) -> BoxState:
         {message_id: dict(sources) for message_id, sources in box_state.keys.items()},
         {group: list(members) for group, members in box_state.lines.items()},
         {key: set(ids) for key, ids in box_state.collapsing.items()},
-        {at: list(ids) for at, ids in box_state.ready.items()},
+        {at: ids.copy() for at, ids in box_state.ready.items()},
         list(box_state.times),
     )
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import bisect
 import heapq
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
@@ -24,8 +25,8 @@ class BoxState:
     """Group → the ids of its members in line, ascending."""
     collapsing: dict[str, set[int]] = field(default_factory=dict)
     """Collapse key → the ids of entries in the queue that have it."""
-    ready: dict[datetime, list[int]] = field(default_factory=dict)
-    """`available_at` → a heap of ids. An id is ignored if the `available_at` of its entry has changed since."""
+    ready: dict[datetime, deque[int]] = field(default_factory=dict)
+    """`available_at` → ids, ascending. An id is ignored if the `available_at` of its entry has changed since."""
     times: list[datetime] = field(default_factory=list)
     """The keys of `ready`, as a heap. Messages that are put or claimed together share one."""
 
@@ -53,23 +54,32 @@ class BoxState:
         if available_at is not None:
             self._add(available_at, entry.id)
 
-    def _add(self, available_at: datetime, id_: int) -> None:
-        ids = self.ready.get(available_at)
-        if ids is None:
-            self.ready[available_at] = [id_]
+    def _add(self, available_at: datetime, *ids: int) -> None:
+        """Adds ids, ascending, to those that are ready from a time on."""
+        known = self.ready.get(available_at)
+        if known is None:
+            self.ready[available_at] = deque(ids)
             heapq.heappush(self.times, available_at)
+        elif not known or known[-1] < ids[0]:  # nearly always
+            known.extend(ids)
         else:
-            heapq.heappush(ids, id_)
+            for id_ in ids:
+                bisect.insort(known, id_)
 
     def lease(self, entry: Entry, owner: UUID, until: datetime) -> None:
-        """Waiting or claimed → claimed. A lease that the entry has is lost."""
+        """Waiting or claimed → claimed. A lease that the entry has is lost. `leased` must follow."""
         if entry.state is State.CLAIMED:
             entry.lost_leases += 1
-        entry.state, entry.owner, entry.stale, entry.delayed = State.CLAIMED, owner, False, False
+        entry.state, entry.owner = State.CLAIMED, owner
+        entry.stale = entry.delayed = False
         entry.fence += 1
         entry.deliveries += 1
         entry.available_at = until
-        self._add(until, entry.id)
+
+    def leased(self, entries: Sequence[Entry], until: datetime) -> None:
+        """Lets a claim find these entries after the end of their leases."""
+        if entries:
+            self._add(until, *sorted([entry.id for entry in entries]))
 
     def candidates(self, request: ClaimRequest, now: datetime) -> Iterator[Entry]:
         """Yields the entries that are ready, oldest first. An entry that the caller does not change stays ready."""
@@ -80,7 +90,7 @@ class BoxState:
                 available_at = times[0]
                 ids = self.ready[available_at]
                 while ids:
-                    id_ = heapq.heappop(ids)
+                    id_ = ids.popleft()
                     entry = entries.get(id_)
                     if entry is None or entry.available_at != available_at:
                         continue

@@ -27,16 +27,19 @@ def claim_entries(box: Box, state: BoxState, request: ClaimRequest, now: datetim
             and candidate.state is State.WAITING
             and not (candidate.lost_leases or has_limit)
         ):
-            front, took_suspect = [candidate], False
+            state.lease(candidate, request.owner, until)
+            taken.append(candidate)
+            took_suspect = False
         else:
             front, took_suspect = _claimable(box, state, candidate, request, request.limit - len(taken), now)
             if candidate not in front:
                 _sleep_behind_first(state, candidate, now)
-        for entry in front:
-            state.lease(entry, request.owner, until)
-        taken += front
+            for entry in front:
+                state.lease(entry, request.owner, until)
+            taken += front
         if took_suspect or len(taken) == request.limit:
             break
+    state.leased(taken, until)
     return taken
 
 

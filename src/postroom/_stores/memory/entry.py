@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from operator import itemgetter
 from uuid import UUID
 
-from postroom._kernel.fields import labels_of
+from postroom._kernel.fields import DRAFT_LABELS, labels_of
+from postroom._kernel.message import Format
 from postroom.spi import Claim, Draft, Ending, Message, State, StoredMessage
+
+_before_labels: Callable[[Draft], tuple[str, str, str, str | bytes, Format, Mapping[str, str] | None]] = itemgetter(
+    slice(DRAFT_LABELS.start)
+)
+"""Returns the fields of a draft from its source to its headers."""
+_after_labels: Callable[
+    [Draft], tuple[bytes | None, str, datetime | None, datetime | None, timedelta | None, datetime | None]
+] = itemgetter(slice(DRAFT_LABELS.stop, Draft._fields.index("received_at") + 1))
+"""Returns the fields of a draft from its hash to `received_at`."""
 
 
 @dataclass(slots=True, eq=False)
@@ -66,34 +78,28 @@ class Entry:
         draft, claim = self.draft, None
         if self.state is State.CLAIMED:
             claim = tuple.__new__(Claim, (self.id, self.owner, self.fence, self.available_at))
-        # tuple.__new__ takes half the time of the constructors: this runs for every message that is claimed.
-        return tuple.__new__(
-            Message,
-            (
-                self.id,
-                draft.source,
-                draft.message_id,
-                draft.topic,
-                draft.payload,
-                draft.format,
-                draft.headers or {},
-                *labels_of(draft),
-                draft.hash,
-                draft.due,
-                self.expires,
-                draft.received_at,
-                self.first_seen,
-                self.last_seen,
-                self.revision,
-                self.state,
-                self.attempt,
-                self.deliveries,
-                self.last_error,
-                claim,
-                self.completed_at,
-                self.completed_by,
-                self.ending,
-                self.lost_leases,
-                None,
-            ),
+        # This runs for every message that is claimed. A slice and tuple.__new__ take half the time of attributes and
+        # constructors.
+        source, message_id, topic, payload, format_, headers = _before_labels(draft)
+        hash_, _, due, _, _, received_at = _after_labels(draft)
+        head = (self.id, source, message_id, topic, payload, format_, headers or {})
+        tail = (
+            hash_,
+            due,
+            self.expires,
+            received_at,
+            self.first_seen,
+            self.last_seen,
+            self.revision,
+            self.state,
+            self.attempt,
+            self.deliveries,
+            self.last_error,
+            claim,
+            self.completed_at,
+            self.completed_by,
+            self.ending,
+            self.lost_leases,
+            None,
         )
+        return tuple.__new__(Message, head + labels_of(draft) + tail)

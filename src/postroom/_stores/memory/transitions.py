@@ -49,7 +49,8 @@ def finish(
     state: BoxState, entry: Entry, ending: Ending, now: datetime, *, by: UUID | None = None, erase: bool = False
 ) -> None:
     """Any state → done."""
-    entry.state, entry.ending, entry.completed_at, entry.completed_by = State.DONE, ending, now, by
+    entry.state, entry.ending = State.DONE, ending
+    entry.completed_at, entry.completed_by = now, by
     entry.owner = entry.available_at = None
     entry.lost_leases = 0
     if erase:
