@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -67,7 +67,12 @@ ID_DIGITS = 16
 
 def id_text(id_: int) -> str:
     """Returns an id as scripts use it in fields and members: the order of these texts is the order of the numbers."""
-    return f"{id_:0{ID_DIGITS}}"
+    return str(id_).zfill(ID_DIGITS)
+
+
+def id_texts(ids: Iterable[int]) -> list[str]:
+    """Returns ids as `id_text` does, without a call for each."""
+    return [str(id_).zfill(ID_DIGITS) for id_ in ids]
 
 
 def kept(digits: bytes) -> list[bool]:
@@ -191,7 +196,7 @@ def claim_arguments(request: ClaimRequest, limit: int, skip: Sequence[int]) -> A
         "limit": limit,
         "skip": skip,
         "suspects": request.suspects,
-        "in_hand": list(map(id_text, request.in_hand)),
+        "in_hand": id_texts(request.in_hand),
         "separate": HIREDIS_AVAILABLE,
     }
     if request.topics is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from binascii import unhexlify
 from collections.abc import Sequence
 from datetime import datetime
+from struct import iter_unpack
 from typing import Any
 from uuid import UUID
 
@@ -97,7 +98,7 @@ def found_messages(ids: bytes, contents: Sequence[bytes]) -> list[StoredMessage]
 
 
 def _numbers(ids: bytes) -> list[int]:
-    return [int(ids[start : start + ID_DIGITS]) for start in range(0, len(ids), ID_DIGITS)]
+    return [int(digits) for (digits,) in iter_unpack(f"{ID_DIGITS}s", ids)]
 
 
 def _array(count: int, contents: Sequence[bytes], fields: int) -> bytes:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from uuid import UUID
 
-from postroom._stores.redis.codec import Arguments, microseconds, target_arguments
+from postroom._stores.redis.codec import Arguments, id_texts, microseconds, target_arguments
 from postroom.spi import Claim, Settlement
 
 
@@ -25,11 +25,11 @@ class Outcomes:
         self._acks: list[int] = []
         self._others: list[int] = []
         others: list[Arguments] = []
-        ids_by_proof: dict[tuple[UUID, int], list[str]] = {}
+        ids_by_proof: dict[tuple[UUID, int], list[int]] = {}
         positions_by_proof: dict[tuple[UUID, int], list[int]] = {}
         # Consecutive successes mostly have the same owner and fence: their lists are looked up once.
         owner, fence = None, 0
-        ids: list[str] = []
+        ids: list[int] = []
         positions: list[int] = []
         for position, settlement in enumerate(settlements):
             target, verdict, delay, _, _ = settlement
@@ -39,14 +39,14 @@ class Outcomes:
                     owner, fence = its_owner, its_fence
                     ids = ids_by_proof.setdefault((owner, fence), [])
                     positions = positions_by_proof.setdefault((owner, fence), [])
-                ids.append(f"{id_:016}")
+                ids.append(id_)
                 positions.append(position)
             else:
                 others.append(_other(settlement, delays[position] if delays else delay, position))
                 self._others.append(position)
         acks: list[Arguments] = []
         for proof, ids in ids_by_proof.items():
-            ack: Arguments = {"owner": proof[0].hex, "fence": proof[1], "ids": ids}
+            ack: Arguments = {"owner": proof[0].hex, "fence": proof[1], "ids": id_texts(ids)}
             acks.append(ack | {"orders": positions_by_proof[proof]} if ordered else ack)
             self._acks += positions_by_proof[proof]
         self.arguments: Arguments = {"acks": acks, "others": others}

@@ -176,7 +176,7 @@ class RedisVerbs:
         if not claims:
             return []
         arguments = {
-            "ids": [codec.id_text(claim.id) for claim in claims],
+            "ids": codec.id_texts(claim.id for claim in claims),
             "owners": [claim.owner.hex for claim in claims],
             "fences": [claim.fence for claim in claims],
             "lease": codec.microseconds(lease),
