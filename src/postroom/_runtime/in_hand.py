@@ -113,9 +113,11 @@ class InHand:
                 unusual.append((settlement, is_stored))
             if is_stored:
                 claim = settlement.target
-                message = in_hand.get(claim.id)
-                if message is not None and message.lease.claim.fence == claim.fence:
-                    del in_hand[claim.id]
+                id_ = claim.id
+                message = in_hand.get(id_)
+                # `is` first: nearly always it is in hand under the same claim.
+                if message is not None and ((held := message.lease.claim) is claim or held.fence == claim.fence):
+                    del in_hand[id_]
         self._removed()
         return unusual
 
