@@ -83,7 +83,7 @@ class Exchanges:
     def stop(self) -> None:
         """Claims no more, and does not wait for a failed store any longer."""
         self._is_stopping = self._capacity.is_closed = True
-        self._store_backoff.until = 0.0
+        self._store_backoff.until = self._outcomes.refusal_backoff.until = 0.0
         self._due.set()
 
     def wake(self) -> None:
@@ -99,19 +99,21 @@ class Exchanges:
     def _is_due(self) -> bool:
         if now() < self._store_backoff.until:
             return False
-        return self._claim_limit() > 0 or self._outcomes.is_exchange_due
+        return self._claim_limit() > 0 or self._outcomes.is_exchange_due or self._outcomes.is_refused_due(now())
 
     def _claim_limit(self) -> int:
         """Returns how many messages to claim now: a batch, or none."""
         if self._capacity.has_topic_become_free():
             self._schedule.wake()  # the last claim left it out, so it proves nothing about this topic
-        if self._outcomes.one_by_one or not self._schedule.is_due(now()):
+        if not self._schedule.is_due(now()):
             return 0
         return self._box.work.batch_size if self._capacity.has_room() else 0
 
     async def _wait_until_due(self) -> None:
         self._due.clear()
         at = self._schedule.next_at if self._capacity.has_room() else math.inf
+        if self._outcomes.refused and not any(self._outcomes.under_way):
+            at = min(at, self._outcomes.refusal_backoff.until)
         if now() < self._store_backoff.until:
             at = self._store_backoff.until
         with suppress(TimeoutError):
@@ -121,20 +123,22 @@ class Exchanges:
     # -- one exchange --------------------------------------------------------------------------------------------
 
     async def _exchange(self) -> None:
-        limit = self._claim_limit()
-        start = self._schedule.begin() if limit else None
-        outcomes = self._outcomes.take()
         started = now()
+        is_refused = self._outcomes.is_refused_due(started)
+        limit = 0 if is_refused else self._claim_limit()
+        start = self._schedule.begin() if limit else None
+        outcomes = self._outcomes.take_refused() if is_refused else self._outcomes.take()
         try:
             stored, messages = await self._call_store(outcomes, limit)
-        except BaseException as error:
-            self._outcomes.put_back(outcomes)
-            if self.is_draining or not isinstance(error, Exception):
+        except Exception as error:
+            if self.is_draining:
+                self._outcomes.put_back(outcomes)
                 raise
-            self._back_off(error)
-            if not self._store.is_transient(error):
-                self._outcomes.refused(outcomes, with_claim=limit > 0)
+            self._failed(error, outcomes, is_refused=is_refused)
             return
+        except BaseException:
+            self._outcomes.put_back(outcomes)
+            raise
         finally:
             self._outcomes.under_way.remove(outcomes)
             if start is not None:
@@ -145,7 +149,8 @@ class Exchanges:
             _log.info("%s the store works again", self._where)
         self.last_error = None
         self._store_backoff.end()
-        self._outcomes.accepted(outcomes)
+        if is_refused:
+            self._outcomes.refusal_backoff.end()
         self._settled(outcomes, stored)
         if start is not None:
             self._receive(start, messages, limit, started)
@@ -167,9 +172,21 @@ class Exchanges:
         )
         return await self._store.exchange(self._box, outcomes, request)
 
-    def _back_off(self, error: Exception) -> None:
+    def _failed(self, error: Exception, outcomes: list[ClaimSettlement], *, is_refused: bool) -> None:
+        """Keeps the outcomes of a failed exchange and pauses. `is_refused`: it handed in a refused outcome alone."""
+        if self._store.is_transient(error):
+            self._outcomes.put_back(outcomes)
+            self._back_off(self._store_backoff, error)
+        elif is_refused:
+            self._outcomes.refused_again(outcomes[0])
+            self._back_off(self._outcomes.refusal_backoff, error)
+        else:
+            self._outcomes.refused.extend(outcomes)
+            self._back_off(self._store_backoff, error)
+
+    def _back_off(self, backoff: StoreBackoff, error: Exception) -> None:
         """Pauses after an error of the store. Only `stop` ends the pause early."""
-        if now() < self._store_backoff.until:
+        if now() < backoff.until:
             return  # the other exchange has failed, too, and logged it
         self.last_error = type(error).__name__
         is_transient = self._store.is_transient(error)  # a traceback is of use only for other errors
@@ -178,10 +195,10 @@ class Exchanges:
             "%s the store failed (%s); trying again in %.1f s",
             self._where,
             self._store.errors.of(error),
-            self._store_backoff.seconds,
+            backoff.seconds,
             error=None if is_transient else error,
         )
-        self._store_backoff.begin(now())
+        backoff.begin(now())
 
     # -- after an exchange ---------------------------------------------------------------------------------------
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from itertools import chain
 
@@ -11,9 +12,8 @@ from postroom._kernel.message import Claim, HeldMessage
 from postroom._kernel.policy import Box
 from postroom._kernel.settlement import ClaimSettlement
 from postroom._runtime.in_hand import InHand
+from postroom._runtime.schedule import StoreBackoff
 
-MAX_JOINT_REFUSALS = 3
-"""How often a store may refuse several outcomes together before each is handed in alone."""
 UNSTORABLE = "the outcome of its handler could not be stored"
 
 
@@ -33,9 +33,11 @@ class Outcomes:
         """Set after each change that may make an exchange due."""
         self.completing: set[int] = set()
         """Messages whose completion commits in the transaction of their handler."""
-        self.one_by_one = 0
-        """How many outcomes must be handed in alone, after the store has refused them together."""
-        self._refused_together = 0
+        self.refused: deque[ClaimSettlement] = deque()
+        """Outcomes that the store has refused. Each is handed in alone, without a claim, so that an outcome which
+        cannot be stored delays no other outcome and no claim."""
+        self.refusal_backoff = StoreBackoff()
+        """The pause after an outcome was refused alone. Claims and other outcomes do not wait for it."""
 
     # -- adding --------------------------------------------------------------------------------------------------
 
@@ -65,7 +67,17 @@ class Outcomes:
 
     @property
     def unsettled(self) -> int:
-        return len(self.waiting) + sum(map(len, self.under_way))
+        return len(self.waiting) + len(self.refused) + sum(map(len, self.under_way))
+
+    def is_refused_due(self, at: float) -> bool:
+        """Returns True if it is time to hand in a refused outcome alone."""
+        return bool(self.refused) and at >= self.refusal_backoff.until and not any(self.under_way)
+
+    def take_refused(self) -> list[ClaimSettlement]:
+        """Returns the first refused outcome, for an exchange without a claim."""
+        taken = [self.refused.popleft()]
+        self.under_way.append(taken)
+        return taken
 
     def take(self) -> list[ClaimSettlement]:
         """Returns the outcomes for the next exchange, in order.
@@ -73,8 +85,8 @@ class Outcomes:
         Outcomes of one group never go in two exchanges at the same time, since they must not overtake each other.
         """
         waiting = self.waiting
-        taken = waiting[:1] if self.one_by_one else waiting[:]
-        del waiting[: len(taken)]
+        taken = waiting[:]
+        waiting.clear()
         if self._box.order.fifo and any(self.under_way):
             leaving = {self._group_of(settlement) for settlement in chain(*self.under_way)} - {None}
             waiting[:0] = [settlement for settlement in taken if self._group_of(settlement) in leaving]
@@ -90,30 +102,17 @@ class Outcomes:
         stored, since each has a fence."""
         self.waiting[:0] = outcomes
 
-    def accepted(self, outcomes: list[ClaimSettlement]) -> None:
-        """After an exchange that succeeded."""
-        self._refused_together = 0
-        self.one_by_one = max(self.one_by_one - len(outcomes), 0)
+    def refused_again(self, outcome: ClaimSettlement) -> None:
+        """After the store has refused an outcome alone: the other refused outcomes go first. It loses the texts of its
+        handler, in case the store refuses these."""
+        self.refused.append(_without_texts(outcome, self._box.work.idle[1]))
 
-    def refused(self, outcomes: list[ClaimSettlement], *, with_claim: bool) -> None:
-        """After an exchange that failed, whose outcomes were put back, by an error that a retry does not cure.
-
-        An outcome that cannot be stored must not keep others from being stored. After some failures each outcome is
-        handed in alone. An outcome that is refused alone loses the texts of its handler.
-        """
-        if not outcomes:
-            return
-        if with_claim or len(outcomes) > 1:
-            self._refused_together += 1
-            if self._refused_together >= MAX_JOINT_REFUSALS:
-                self.one_by_one = len(self.waiting)
-            return
-        plain = _without_texts(outcomes[0], self._box.work.idle[1])
-        if plain != outcomes[0]:
-            self.waiting[0] = plain
-        else:
-            self.waiting.append(self.waiting.pop(0))  # the others go first
-            self.one_by_one -= bool(self.one_by_one)
+    def remove_all(self) -> list[ClaimSettlement]:
+        """Removes all outcomes that no exchange is handing in. Returns those that the store has not refused."""
+        outcomes = self.waiting[:]
+        self.waiting.clear()
+        self.refused.clear()
+        return outcomes
 
     # -- lookup -------------------------------------------------------------------------------------------------
 
@@ -121,11 +120,14 @@ class Outcomes:
         """Returns True if a message has an outcome that is not known to be stored."""
         if id_ in self.completing:
             return True
-        return any(settlement.target.id == id_ for settlement in chain(self.waiting, *self.under_way))
+        return any(settlement.target.id == id_ for settlement in self._pending())
 
     def claims(self) -> set[Claim]:
         """The claims of all outcomes that are not known to be stored."""
-        return {settlement.target for settlement in chain(self.waiting, *self.under_way)}
+        return {settlement.target for settlement in self._pending()}
+
+    def _pending(self) -> Iterator[ClaimSettlement]:
+        return chain(self.waiting, self.refused, *self.under_way)
 
 
 def _without_texts(settlement: ClaimSettlement, delay: timedelta) -> ClaimSettlement:

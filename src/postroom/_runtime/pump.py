@@ -104,8 +104,7 @@ class Pump:
         self._work.clear()
         pending = {settlement.target.id for settlement in self._outcomes.waiting}
         self._outcomes.release(message for message in self._in_hand if message.id not in pending)
-        outcomes = self._outcomes.waiting[:]
-        self._outcomes.waiting.clear()
+        outcomes = self._outcomes.remove_all()
         self._in_hand.clear()
         if outcomes:
             await self._store.settle(self.box, outcomes)
