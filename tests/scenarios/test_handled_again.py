@@ -39,14 +39,14 @@ async def test_a_lease_that_is_not_renewed(room: Postroom, *, order: Any) -> Non
 @pytest.mark.parametrize("order", ["none", "fifo"])
 async def test_a_handler_that_blocks_the_event_loop(room: Postroom, *, order: Any, renews: bool) -> None:
     """It does so again and again: each time it may lose a race between a renewal and the next claim."""
-    inbox = room.inbox(order=order, lease_renewal=renews, **{**OPTIONS, "lease_seconds": 0.1})
+    inbox = room.inbox(order=order, lease_renewal=renews, **{**OPTIONS, "lease_seconds": 0.05})
     calls: list[str] = []
 
     @inbox.handler("t")
     async def handle(message: Message[str]) -> None:
         calls.append(message.message_id)
         for _ in range(8 if len(calls) < ENOUGH else 0):
-            time.sleep(0.15)  # noqa: ASYNC251 - this is what the test is about
+            time.sleep(0.08)  # noqa: ASYNC251 - this is what the test is about
             await asyncio.sleep(0.05)
 
     await put(inbox, 1, group="g")

@@ -109,7 +109,7 @@ class TestJudgement:
         assert self.judge(tree, tmp_path, "IBX-004").verdict == "survived"
 
     def test_what_takes_too_long_is_undecided(self, tree: Path, tmp_path: Path) -> None:
-        result = self.judge(tree, tmp_path, "IBX-003", seconds=5)
+        result = self.judge(tree, tmp_path, "IBX-003", seconds=2)
         assert (result.verdict, result.detail) == ("undecided", "the tests took too long")
 
 
