@@ -35,9 +35,9 @@ def redis(clock: FrozenClock) -> Any:
 redis_prefix = functools.cache(new_prefix)
 
 STORES: dict[str, tuple[Callable[[FrozenClock], Any], int, int]] = {
-    "sqlite": (sqlite, 100, 3000),
-    "postgres": (postgres, 15, 300),
-    "redis": (redis, 30, 700),
+    "sqlite": (sqlite, 50, 3000),
+    "postgres": (postgres, 8, 300),
+    "redis": (redis, 15, 700),
 }
 """How to open it, and so many sequences of each scene: in a short run, and in a long one."""
 

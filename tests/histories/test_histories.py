@@ -10,7 +10,7 @@ Nothing may be stuck. A claim with room takes the first in line of every free gr
 have stopped and all times have passed. Workers, one of each topic, must then handle all that is left, except messages
 behind a dead letter that blocks its group.
 
-POSTROOM_HISTORIES sets the number of histories for a longer search.
+POSTROOM_HISTORIES sets the number of histories for a longer search; `make chaos` sets it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tests.postgres import shared_database
 from tests.redis import cluster, new_prefix, open_at, server
 from tests.redis_invariants import complaints
 
-HISTORIES = int(os.environ.get("POSTROOM_HISTORIES", "350"))
+HISTORIES = int(os.environ.get("POSTROOM_HISTORIES", "120"))
 STEPS = 40
 POSTGRES_SHARE = 5
 """One history in so many, because every statement is a round trip."""

@@ -21,8 +21,8 @@ from postroom import NewMessage, State
 from postroom.sync import Postroom
 from tests.runtime.zygote import LEASE, boxes
 
-RESTARTS = 40
-"""In each run of the tests. `POSTROOM_RESTARTS=200` for a long one."""
+RESTARTS = 25
+"""In each run of the tests. `make chaos` sets POSTROOM_RESTARTS=200."""
 WORKERS = 2
 GROUPS = 8
 MOST_SECONDS = 120.0

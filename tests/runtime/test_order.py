@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import sqlite3
 from collections import defaultdict
@@ -18,7 +19,7 @@ from postroom.testing import Events
 from tests.runtime.conftest import OpenRoom
 from tests.runtime.support import SOON
 
-GROUPS, LENGTH = 50, 200
+GROUPS, LENGTH = 50, 200 if os.environ.get("POSTROOM_CHAOS") else 80
 
 
 def messages(groups: int, length: int) -> list[NewMessage]:
