@@ -18,6 +18,7 @@ from postroom._boxes.typed_messages import topic
 from postroom._kernel.backoff import Backoff
 from postroom._kernel.decide import Outcome
 from postroom._kernel.ids import OwnerToken
+from postroom._kernel.joins import Join, JoinId, JoinStatus, JoinStep, StepStatus
 from postroom._kernel.message import Claim, Key, Message, Receipt, ReceiptStatus
 from postroom._kernel.observer import Event, Observer
 from postroom._kernel.queries import Reaped
@@ -34,6 +35,9 @@ from postroom.errors import (
     ExtraMissing,
     FeatureMissing,
     HandlerExists,
+    JoinEnded,
+    JoinFull,
+    JoinNotFound,
     MessageNotFound,
     NotReplicated,
     OrderMismatch,
@@ -66,6 +70,12 @@ __all__ = [
     "Ending",
     "topic",
     "SEPARATE",
+    # joins
+    "Join",
+    "JoinId",
+    "JoinStatus",
+    "JoinStep",
+    "StepStatus",
     # the work queue
     "OwnerToken",
     "Claim",
@@ -90,6 +100,9 @@ __all__ = [
     "ExtraMissing",
     "FeatureMissing",
     "HandlerExists",
+    "JoinEnded",
+    "JoinFull",
+    "JoinNotFound",
     "MessageNotFound",
     "NotReplicated",
     "OrderMismatch",

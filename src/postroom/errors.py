@@ -6,6 +6,9 @@
     │   └── AmbiguousMessageId     a bare message id that several sources use
     ├── DuplicateMessage           also a ValueError: a key is known, and `on_duplicate` is `"raise"`
     ├── MessageNotFound            also a LookupError
+    ├── JoinNotFound               also a LookupError
+    ├── JoinEnded                  also a ValueError: the join has ended, so it takes no more steps
+    ├── JoinFull                   also a ValueError: the join has all the steps that it expects
     ├── OrderMismatch              also a ValueError: a box is opened in another order than the store has recorded
     ├── TransactionRefused         also a ValueError: the `tx` cannot carry this write
     │   └── TransactionAborted     a statement of the `tx` failed, so the database accepts no more in it
@@ -64,6 +67,18 @@ class DuplicateMessage(PostroomError, ValueError):
 
 class MessageNotFound(PostroomError, LookupError):
     """There is no such message in this box."""
+
+
+class JoinNotFound(PostroomError, LookupError):
+    """There is no such join in this box."""
+
+
+class JoinEnded(PostroomError, ValueError):
+    """The join has ended, or is sealed: it takes no more steps."""
+
+
+class JoinFull(PostroomError, ValueError):
+    """The join has all the steps that it expects: start it with a larger expected_steps, or with None and seal it."""
 
 
 class TransactionRefused(PostroomError, ValueError):

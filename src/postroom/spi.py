@@ -25,8 +25,10 @@ from datetime import timedelta
 from inspect import iscoroutinefunction
 from types import FunctionType, MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
+from uuid import UUID
 
 from postroom._kernel.clock import Clock, SystemClock
+from postroom._kernel.joins import Join, JoinDraft, JoinFilter, JoinStatus, JoinStep, JoinWait, StepStatus
 from postroom._kernel.line import LineMember, claimable_front, is_in_line, without_suspects
 from postroom._kernel.message import (
     Claim,
@@ -54,6 +56,7 @@ __all__ = [
     "BoxLister",
     "ErrorClassifier",
     "Exchanger",
+    "JoinStore",
     "Migrator",
     "OrderRecorder",
     "Transactor",
@@ -72,6 +75,12 @@ __all__ = [
     "Ending",
     "Filter",
     "Format",
+    "Join",
+    "JoinDraft",
+    "JoinFilter",
+    "JoinStatus",
+    "JoinStep",
+    "JoinWait",
     "Key",
     "KeyStatus",
     "Mark",
@@ -86,6 +95,8 @@ __all__ = [
     "Settled",
     "Settlement",
     "State",
+    "Step",
+    "StepStatus",
     "StoredMessage",
     "SystemClock",
     "Tx",
@@ -99,6 +110,9 @@ __all__ = [
 
 Mark = Literal["processing", "processed", "dead", "skipped"]
 """The target of `KeyStore.mark`. `skipped`: a dead letter stays dead, but no longer blocks its FIFO group."""
+
+Step: TypeAlias = int | Key
+"""A message that is a step of a join: its id in the store, or its key."""
 
 Tx: TypeAlias = Any
 """An open transaction of the caller, or None: a connection, a cursor or a session of a driver, of SQLAlchemy or of
@@ -129,6 +143,8 @@ class Features:
     """Several transactions may write at the same time: a worker runs its next exchange before the last one returns."""
     notify: bool = False
     """The store is a `Waker`: a worker learns of new messages before its next poll."""
+    joins: bool = False
+    """The store is a `JoinStore`, and `put` makes the message of a draft with `join` a step."""
 
 
 class QueueStore(Protocol):
@@ -227,6 +243,61 @@ class Store(QueueStore, KeyStore, Protocol):
 
     async def close(self) -> None:
         """Closes the connections of the store. A second call does nothing."""
+
+
+@runtime_checkable
+class JoinStore(Protocol):
+    """Stores with `features.joins`. A join and its steps belong to one box.
+
+    A step has ended if its message is done or dead, or if `report_step` says so. A continuation is a message that is
+    not claimed before its join has ended; `claim` finds this out. A join that is not there raises JoinNotFound.
+    """
+
+    async def start_join(self, box: Box, draft: JoinDraft, *, tx: Tx = None) -> None:
+        """Stores a new join. `tx` is the caller's transaction."""
+
+    async def attach_steps(self, box: Box, join: UUID, steps: Sequence[Step], *, tx: Tx = None) -> list[bool]:
+        """Makes messages of `box` steps of `join`. `tx` is the caller's transaction.
+
+        Returns True for each of `steps` that was not a step before. Raises JoinEnded, JoinFull, or MessageNotFound if
+        a message is not in this box; then nothing is attached.
+        """
+
+    async def report_step(self, box: Box, join: UUID, step: Step, *, failed: bool, tx: Tx = None) -> bool:
+        """Ends a pending step of `join` in `box`, whatever becomes of its message. `tx` is the caller's transaction.
+
+        Returns True if `step` was pending; its status is then `failed` or completed. Raises MessageNotFound if the
+        message is not a step.
+        """
+
+    async def put_wait(self, box: Box, draft: Draft, wait: JoinWait, *, tx: Tx = None) -> Receipt:
+        """Stores the continuation of a join as a message of `box`, unless the key of `draft` is known.
+
+        When the join has ended, the message gets topic and payload of a follow-up of `wait` and can be claimed. Without
+        a follow-up it is done with the ending `joined`, or dead if the join has failed. `tx` is the caller's
+        transaction. Returns the receipt. Raises JoinEnded if the join has ended.
+        """
+
+    async def seal_join(self, box: Box, join: UUID, *, tx: Tx = None) -> bool:
+        """Ends the attaching of steps to an open `join` of `box`. `tx` is the caller's transaction.
+
+        Returns True if it was not sealed before. Raises JoinEnded if the join has ended or has `expected_steps`.
+        """
+
+    async def cancel_join(self, box: Box, join: UUID, *, tx: Tx = None) -> bool:
+        """Ends `join` in `box` as cancelled, and its waiting continuation. Its steps go on. `tx` is the caller's
+        transaction.
+
+        Returns True if the join was pending.
+        """
+
+    @_reads
+    async def find_joins(self, box: Box, which: JoinFilter) -> list[Join]:
+        """Returns the joins of `box` that match `which`."""
+
+    @_reads
+    async def find_steps(self, box: Box, join: UUID, *, after: int = 0, limit: int = 100) -> list[JoinStep]:
+        """Returns steps of `join` in `box`, in id order: at most `limit`, with ids above `after`."""
 
 
 @runtime_checkable
@@ -369,6 +440,7 @@ VERBS = declared_verbs(
     QueueStore,
     KeyStore,
     Store,
+    JoinStore,
     Exchanger,
     Transactor,
     Waker,

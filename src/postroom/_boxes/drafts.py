@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 from operator import attrgetter
+from uuid import UUID
 
 from postroom._boxes import check, codec, duplicates
 from postroom._boxes.new_message import MISSING, NewMessage
@@ -77,6 +78,7 @@ def _any_draft(new: NewMessage, box: Box) -> Draft:
         on_conflict=check.choice("on_conflict", new.on_conflict, ON_CONFLICT),
         revive_dead=check.flag("revive_dead", new.revive_dead),
         on_duplicate=duplicates.policy_of(new.on_duplicate, box, has_own_id=own_id is not None),
+        join=_join(new.join, box),
     )
 
 
@@ -106,6 +108,16 @@ def _group(group: str | None, box: Box) -> str | None:
             f"{box.kind} {box.name!r} is FIFO: give each message a group, by group= or by a group_id of its type"
         )
     return None
+
+
+def _join(join: object, box: Box) -> UUID | None:
+    if join is None:
+        return None
+    if not isinstance(join, UUID):
+        raise ArgumentTypeError(f"join must be the id that start_join returned, not {type(join).__name__}")
+    if box.kind != "outbox":
+        raise ArgumentValueError("a join belongs to an outbox, and this is an inbox: leave out join")
+    return join
 
 
 def _with_defaults(box: Box, source: str | None, message_id: str | None) -> tuple[str, str]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import replace
 from itertools import islice
 from typing import Any, Protocol, TypeVar, Unpack, cast, overload
+from uuid import UUID
 
 from postroom._boxes import check, duplicates
 from postroom._boxes.base import BoxBase
@@ -91,6 +93,8 @@ class EnqueueVerbs(BoxBase):
             revive_dead: a dead message with this key waits again.
             on_duplicate: for a known key: `"update"`, `"reject"` or `"raise"`. None: as the box has it; without that
                 `"reject"` for a typed message that has an id, and `"update"` for any other.
+            join: the join of which the message becomes a step, in an outbox. The message that has the key becomes the
+                step, also if it is known.
             tx: your open transaction: the message is stored if it commits. Left out, the write commits by itself.
 
         Returns:
@@ -101,7 +105,8 @@ class EnqueueVerbs(BoxBase):
             DuplicateMessage: the key is known, and `on_duplicate` is `"raise"`.
             TransactionRefused: `tx` is None, has no open transaction or is of another database; or it is left out in a
                 transactional handler.
-            FeatureMissing: the store cannot collapse messages, or cannot join a transaction.
+            JoinNotFound, JoinEnded, JoinFull: the join is not in this box, or takes no more steps. Nothing is stored.
+            FeatureMissing: the store cannot collapse messages, cannot join a transaction, or has no joins.
         """
         try:
             new = NewMessage(topic, payload, **options)
@@ -116,7 +121,7 @@ class EnqueueVerbs(BoxBase):
 
     @verb
     def enqueue_many(
-        self, messages: Iterable[NewMessage | TypedMessage], *, tx: Tx = NOT_GIVEN
+        self, messages: Iterable[NewMessage | TypedMessage], *, join: UUID | None = None, tx: Tx = NOT_GIVEN
     ) -> Program[list[Receipt]]:
         """Stores many messages in one transaction: all of them or none.
 
@@ -125,6 +130,7 @@ class EnqueueVerbs(BoxBase):
 
         Args:
             messages: up to 100,000 `NewMessage`s and typed messages.
+            join: the join of which all these messages become steps, in an outbox.
             tx: your open transaction: the messages are stored if it commits. Left out, the write commits by itself.
 
         Returns:
@@ -133,7 +139,7 @@ class EnqueueVerbs(BoxBase):
         Raises:
             ArgumentTypeError, ArgumentValueError: before any I/O.
             DuplicateMessage: a key is known, and `on_duplicate` of its message is `"raise"`. The others are stored.
-            TransactionRefused, FeatureMissing: as for `enqueue`.
+            TransactionRefused, JoinNotFound, JoinEnded, JoinFull, FeatureMissing: as for `enqueue`.
         """
         if isinstance(messages, str | bytes | NewMessage) or not isinstance(messages, Iterable):
             raise ArgumentTypeError(f"messages must be a list of NewMessage, not {type(messages).__name__}")
@@ -143,7 +149,8 @@ class EnqueueVerbs(BoxBase):
                 f"messages has more than {check.MAX_BATCH:,} items, the most that enqueue_many takes: call it several "
                 "times"
             )
-        drafts = [self._draft(item if isinstance(item, NewMessage) else NewMessage(item)) for item in given]
+        new = [item if isinstance(item, NewMessage) else NewMessage(item) for item in given]
+        drafts = [self._draft(item if join is None else replace(item, join=join)) for item in new]
         transaction = resolve(tx, self._store)
         if not drafts:
             return []
@@ -159,6 +166,8 @@ class EnqueueVerbs(BoxBase):
         draft = self._draft_of(new, self._box)
         if draft.collapse_key is not None and not self._features.collapse:
             raise FeatureMissing(f"{self._store.name} cannot collapse messages: leave out collapse_key")
+        if draft.join is not None and not self._features.joins:
+            raise FeatureMissing(f"{self._store.name} has no joins: leave out join")
         return draft
 
     def _put_in_steps(self, drafts: list[Draft]) -> Program[list[Receipt]]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypedDict
+from uuid import UUID
 
 from postroom._kernel.message import OnConflict, OnDuplicate
 
@@ -62,6 +63,7 @@ class MessageOptions(TypedDict, total=False):
     on_conflict: OnConflict
     revive_dead: bool
     on_duplicate: OnDuplicate | None
+    join: UUID | None
 
 
 @dataclass(slots=True)
@@ -86,6 +88,7 @@ class NewMessage:
         revive_dead: a dead message with this key waits again.
         on_duplicate: for a known key: `"update"`, `"reject"` or `"raise"`. None: as the box has it; without that
             `"reject"` for a typed message that has an id, and `"update"` for any other.
+        join: the join of which the message becomes a step, in an outbox.
     """
 
     topic: str | TypedMessage
@@ -104,3 +107,4 @@ class NewMessage:
     on_conflict: OnConflict = "update"
     revive_dead: bool = False
     on_duplicate: OnDuplicate | None = None
+    join: UUID | None = None

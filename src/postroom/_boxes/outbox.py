@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from uuid import UUID
 
 from postroom._boxes.box import BoxVerbs
+from postroom._boxes.joins import JoinVerbs
 from postroom._boxes.selection import Claimed
 from postroom._boxes.transaction import NOT_GIVEN
 from postroom._boxes.workers import WorkerVerbs
@@ -13,7 +14,7 @@ from postroom._kernel.program import Async, Program, Sync, verb
 from postroom.spi import Tx
 
 
-class OutboxVerbs(BoxVerbs):
+class OutboxVerbs(BoxVerbs, JoinVerbs):
     """The verbs of an outbox besides those of every box."""
 
     @verb

@@ -13,6 +13,7 @@ from postroom._kernel.queries import Filter
 from postroom._kernel.settlement import NamedTarget, Target
 from postroom._kernel.states import State
 from postroom.errors import ArgumentTypeError, ArgumentValueError
+from postroom.spi import Step
 
 Claimed = AnyMessage | Claim | Key | str
 """A claimed message: the message, its claim, its key, or its message id alone."""
@@ -58,6 +59,16 @@ def id_of(item: AnyMessage | Receipt | int) -> int:
     if isinstance(item, Message | Receipt):
         return item.id
     return check.count("message id", item, most=2**63 - 1)
+
+
+def step(box: Box, message: Named) -> Step:
+    """Returns how a store finds a message that is a step of a join."""
+    return _key(box, message) if isinstance(message, Key | str) else id_of(message)
+
+
+def position(after: int) -> int:
+    """Returns the number after which a page begins."""
+    return after if after == 0 else check.count("after", after, most=2**63 - 1)
 
 
 def by_name(which: Filter, box: Box, messages: Named | Iterable[Named]) -> Filter:
@@ -113,8 +124,6 @@ def fitting(
     blocking: bool = False,
 ) -> Filter:
     """Returns a filter of these fields, each checked. None does not restrict."""
-    if after != 0:
-        check.count("after", after, most=2**63 - 1)
     if isinstance(states, str) or not isinstance(states, Iterable | None):
         raise ArgumentTypeError(f"states must be a list of states, not {type(states).__name__}")
     return Filter(
@@ -123,7 +132,7 @@ def fitting(
         source=check.optional_text("source", source),
         group=check.optional_text("group", group),
         correlation_id=check.optional_text("correlation_id", correlation_id),
-        after=after,
+        after=position(after),
         limit=check.count("limit", limit),
         blocking=blocking,
     )

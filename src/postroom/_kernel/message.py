@@ -82,6 +82,8 @@ class Draft(NamedTuple):
     revive_dead: bool = False
     on_duplicate: OnDuplicate = "update"
     """A store treats `raise` as `reject`; the box raises the error after the call."""
+    join: UUID | None = None
+    """The join of which the message with this key becomes a step."""
 
     @property
     def key(self) -> Key:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol
 from uuid import UUID
@@ -24,6 +24,8 @@ class ClaimRequest(NamedTuple):
     """Ids that the caller still works on. They are not claimed again, even if their leases have passed."""
     suspects: bool = True
     """Whether the claim may take a suspect: a message that keeps losing its lease. A suspect is claimed alone."""
+    expect: Callable[[float], None] | None = None
+    """Called with the seconds after which another claim may find more, if the store knows that."""
 
 
 class Filter(NamedTuple):

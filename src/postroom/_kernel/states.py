@@ -34,7 +34,9 @@ class Ending(StrEnum):
     DISCARDED = "discarded"
     """It died in a box with `dead_letter="discard"`."""
     CANCELLED = "cancelled"
-    """By `cancel`, while it waited."""
+    """By `cancel` or `cancel_join`, while it waited."""
+    JOINED = "joined"
+    """It waited for a join that has completed and sends nothing."""
 
 
 TRANSITIONS: MappingProxyType[State, frozenset[State]] = MappingProxyType(

@@ -45,7 +45,7 @@ def put_draft(box: Box, state: BoxState, ids: IdSequence, draft: Draft, now: dat
     if entry is not None:
         return _put_known(box, state, entry, draft, now)
     entry = insert(state, ids, draft, now)
-    superseded = _collapse(state, draft, now)
+    superseded = _collapse(state, entry, now)
     transitions.enter(box, state, entry, now)
     receipt = Receipt.of_new(entry.id, draft)
     return receipt._replace(superseded=superseded) if superseded else receipt
@@ -59,7 +59,7 @@ def _put_known(box: Box, state: BoxState, entry: Entry, draft: Draft, now: datet
         entry.last_seen = now
     if decision.fills:
         entry.draft = draft
-        superseded = _collapse(state, draft, now)
+        superseded = _collapse(state, entry, now)
         transitions.enter(box, state, entry, now)
     if decision.replaces:
         replaced_under_lease = _replace(state, entry, draft, now)
@@ -68,13 +68,14 @@ def _put_known(box: Box, state: BoxState, entry: Entry, draft: Draft, now: datet
     return decision.receipt(entry.id, draft, superseded=superseded, replaced_under_lease=replaced_under_lease)
 
 
-def _collapse(state: BoxState, draft: Draft, now: datetime) -> tuple[int, ...]:
+def _collapse(state: BoxState, new: Entry, now: datetime) -> tuple[int, ...]:
     """Ends the waiting messages with the same collapse key as superseded; returns their ids."""
-    if draft.collapse_key is None:
+    if new.draft.collapse_key is None:
         return ()
-    ids = sorted(state.collapsing.get(draft.collapse_key, ()))
+    ids = sorted(state.collapsing.get(new.draft.collapse_key, ()))
     waiting = [entry for entry in map(state.entries.__getitem__, ids) if entry.state is State.WAITING]
     for entry in waiting:
+        state.replace_step(entry, new.id)
         transitions.finish(state, entry, Ending.SUPERSEDED, now)
     return tuple(entry.id for entry in waiting)
 

@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
 
+from postroom._kernel.joins import JoinStatus, StepStatus
 from postroom._stores.memory.entry import Entry
+from postroom._stores.memory.join_state import JoinState
 from postroom.spi import ClaimRequest, Key, State, is_in_line
 
 
@@ -29,6 +31,10 @@ class BoxState:
     """`available_at` → ids, ascending. An id is ignored if the `available_at` of its entry has changed since."""
     times: list[datetime] = field(default_factory=list)
     """The keys of `ready`, as a heap. Messages that are put or claimed together share one."""
+    joins: dict[UUID, JoinState] = field(default_factory=dict)
+    """In the order in which they were started."""
+    joins_of: dict[int, list[JoinState]] = field(default_factory=dict)
+    """Message → the joins of which it is a step."""
 
     # -- keys ------------------------------------------------------------------------------------------------------
 
@@ -94,7 +100,8 @@ class BoxState:
                     entry = entries.get(id_)
                     if entry is None or entry.available_at != available_at:
                         continue
-                    if (topics is None or entry.draft.topic in topics) and id_ not in in_hand:
+                    fits = topics is None or entry.draft.topic in topics or entry.waits_for is not None
+                    if fits and id_ not in in_hand:
                         yield entry
                     if entry.available_at == available_at:
                         unchanged.append((available_at, id_))
@@ -103,6 +110,36 @@ class BoxState:
         finally:
             for item in unchanged:
                 self._add(*item)
+
+    # -- joins -----------------------------------------------------------------------------------------------------
+
+    def step_ended(self, entry: Entry, now: datetime, outcome: StepStatus | None = None) -> None:
+        """After a message has ended that is a step. `outcome`: how, if the state of the message does not show it."""
+        joins = self.joins_of[entry.id]
+        for join in joins:
+            step = join.steps[entry.id]
+            step.outcome = step.outcome or outcome
+        if entry.watched:
+            entry.watched = False
+            for join in joins:
+                self.wake_continuation(join, now)
+
+    def wake_continuation(self, join: JoinState, now: datetime) -> None:
+        """Lets the next claim look at a join."""
+        wait = None if join.wait_id is None else self.entries.get(join.wait_id)
+        if wait is not None and wait.waits_for is not None and wait.state is State.WAITING:
+            self.offer(wait, now)
+
+    def replace_step(self, old: Entry, new: int) -> None:
+        """Puts a message in the place of one that it supersedes, in joins of which it is not, or becomes, a step."""
+        joins = self.joins_of.get(old.id, [])
+        for join in joins.copy():
+            becomes_step = self.entries[new].draft.join == join.draft.id
+            if join.status is JoinStatus.PENDING and new not in join.steps and not becomes_step:
+                join.steps[new] = join.steps.pop(old.id)
+                joins.remove(join)
+                self.joins_of.setdefault(new, []).append(join)
+                self.entries[new].watched |= old.watched
 
     # -- FIFO lines ------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from functools import partial
 from operator import attrgetter
 
 from postroom._kernel.policy import EXPIRED, cause_of_death, is_suspect
-from postroom._stores.memory import transitions
+from postroom._stores.memory import joins, transitions
 from postroom._stores.memory.box_state import BoxState
 from postroom._stores.memory.entry import Entry
 from postroom.spi import Box, Claim, ClaimRequest, NamedTarget, Reaped, State, claimable_front, without_suspects
@@ -20,6 +20,11 @@ def claim_entries(box: Box, state: BoxState, request: ClaimRequest, now: datetim
     until = now + request.lease
     has_limit = box.delivery.max_deliveries is not None
     for candidate in state.candidates(request, now):
+        if candidate.waits_for is not None:
+            joins.look(box, state, candidate, now)
+            is_ready = candidate.state is State.WAITING and candidate.waits_for is None
+            if not is_ready or (request.topics is not None and candidate.topic not in request.topics):
+                continue
         # Most candidates are free: no group, no expiry, no limit on deliveries or lost leases restricts them.
         if (
             candidate.line is None

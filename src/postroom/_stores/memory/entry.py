@@ -50,6 +50,10 @@ class Entry:
     last_error: str | None = None
     stale: bool = False
     """Its content was replaced while it was claimed."""
+    waits_for: UUID | None = None
+    """The join whose end it waits for. It is not claimed before."""
+    watched: bool = False
+    """A join waits for its end."""
     completed_at: datetime | None = None
     completed_by: UUID | None = None
     ending: Ending | None = None

@@ -8,15 +8,17 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from uuid import UUID
 
 from postroom._kernel.program import Async, Sync, instant
-from postroom._stores.memory import transitions
+from postroom._stores.memory import joins, transitions
 from postroom._stores.memory.arrivals import IdSequence, find_known, insert, put_draft, record_key
 from postroom._stores.memory.box_state import BoxState
 from postroom._stores.memory.claims import claim_entries, reap_box, renew_leases
 from postroom._stores.memory.entry import Entry
+from postroom._stores.memory.join_state import JoinState
 from postroom._stores.memory.settlements import mark_entry, settle_claims
-from postroom.errors import RoomClosed
+from postroom.errors import JoinEnded, RoomClosed
 from postroom.spi import (
     Box,
     Claim,
@@ -27,6 +29,12 @@ from postroom.spi import (
     Ending,
     Features,
     Filter,
+    Join,
+    JoinDraft,
+    JoinFilter,
+    JoinStatus,
+    JoinStep,
+    JoinWait,
     Key,
     KeyStatus,
     Mark,
@@ -35,6 +43,8 @@ from postroom.spi import (
     Receipt,
     Settlement,
     State,
+    Step,
+    StepStatus,
     StoredMessage,
     SystemClock,
     Tx,
@@ -44,7 +54,7 @@ from postroom.spi import (
 class MemoryVerbs:
     """The verbs of both modes. Each holds the lock of the store from start to end."""
 
-    features = Features(durable=False, transactional=False)
+    features = Features(durable=False, transactional=False, joins=True)
 
     def __init__(self, *, name: str = "memory", clock: Clock | None = None) -> None:
         self.name = name
@@ -80,7 +90,23 @@ class MemoryVerbs:
     @instant
     def put(self, box: Box, drafts: Sequence[Draft], *, tx: Tx = None) -> list[Receipt]:
         with self._open(box) as (state, now):
+            if any(draft.join for draft in drafts):
+                return self._put_steps(box, state, drafts, now)
             return [put_draft(box, state, self._ids, draft, now) for draft in drafts]
+
+    def _put_steps(self, box: Box, state: BoxState, drafts: Sequence[Draft], now: datetime) -> list[Receipt]:
+        """Puts messages and makes them steps. Nothing is stored if a join cannot take its steps."""
+        steps: dict[UUID, list[Draft]] = {}
+        for draft in drafts:
+            if draft.join is not None:
+                steps.setdefault(draft.join, []).append(draft)
+        for join, given in steps.items():
+            joins.check_puts(state, joins.join_named(state, join), [draft.key for draft in given])
+        receipts = [put_draft(box, state, self._ids, draft, now) for draft in drafts]
+        for draft, receipt in zip(drafts, receipts, strict=True):
+            if draft.join is not None:
+                joins.attach(state, joins.join_named(state, draft.join), [receipt.id], now)
+        return receipts
 
     @instant
     def record(self, box: Box, drafts: Sequence[Draft], *, tx: Tx = None) -> list[KeyStatus]:
@@ -150,8 +176,60 @@ class MemoryVerbs:
             for entry in old:
                 state.leave_line(entry, now)
                 state.free_key(entry)
+                if entry.state is State.DEAD and entry.id in state.joins_of:
+                    state.step_ended(entry, now, StepStatus.FAILED)
                 del state.entries[entry.id]
+            if purge.state is State.DONE:
+                joins.purge(state, now - purge.older_than)
             return len(old)
+
+    # -- joins -----------------------------------------------------------------------------------------------------
+
+    @instant
+    def start_join(self, box: Box, draft: JoinDraft, *, tx: Tx = None) -> None:
+        with self._open(box) as (state, now):
+            state.joins[draft.id] = JoinState(draft, self._ids.next(), now, now)
+
+    @instant
+    def attach_steps(self, box: Box, join: UUID, steps: Sequence[Step], *, tx: Tx = None) -> list[bool]:
+        with self._open(box) as (state, now):
+            return joins.attach(state, joins.join_named(state, join), steps, now)
+
+    @instant
+    def report_step(self, box: Box, join: UUID, step: Step, *, failed: bool, tx: Tx = None) -> bool:
+        with self._open(box) as (state, now):
+            return joins.report(state, joins.join_named(state, join), step, failed=failed, now=now)
+
+    @instant
+    def put_wait(self, box: Box, draft: Draft, wait: JoinWait, *, tx: Tx = None) -> Receipt:
+        with self._open(box) as (state, now):
+            join = joins.join_named(state, wait.join)
+            if join.wait_id is None and join.status is not JoinStatus.PENDING:
+                raise JoinEnded
+            receipt = put_draft(box, state, self._ids, draft, now)
+            if receipt.is_new:
+                joins.begin_wait(join, wait, state.entries[receipt.id])
+            return receipt
+
+    @instant
+    def seal_join(self, box: Box, join: UUID, *, tx: Tx = None) -> bool:
+        with self._open(box) as (state, now):
+            return joins.seal(state, joins.join_named(state, join), now)
+
+    @instant
+    def cancel_join(self, box: Box, join: UUID, *, tx: Tx = None) -> bool:
+        with self._open(box) as (state, now):
+            return joins.cancel(box, state, joins.join_named(state, join), now)
+
+    @instant
+    def find_joins(self, box: Box, which: JoinFilter) -> list[Join]:
+        with self._open(box) as (state, now):
+            return joins.find(state, which, now)
+
+    @instant
+    def find_steps(self, box: Box, join: UUID, *, after: int = 0, limit: int = 100) -> list[JoinStep]:
+        with self._open(box) as (state, _):
+            return joins.find_steps(state, joins.join_named(state, join), after, limit)
 
     # -- find and counts -------------------------------------------------------------------------------------------
 

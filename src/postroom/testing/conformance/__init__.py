@@ -22,7 +22,20 @@ import pytest
 
 _TOPICS = (
     *("base", "boxes", "cancel", "claim", "collapse", "conflict", "duplicates", "durability", "exchange", "expiry"),
-    *("fifo", "fifo_dead", "find", "keys", "orders", "proof", "purge_replay", "put", "renew_reap", "schema", "settle"),
+    *(
+        "fifo",
+        "fifo_dead",
+        "find",
+        "joins",
+        "keys",
+        "orders",
+        "proof",
+        "purge_replay",
+        "put",
+        "renew_reap",
+        "schema",
+        "settle",
+    ),
     *("transactions", "window"),
 )
 # Before they are imported: a failing `assert` then shows its values, in a package as in a test file.
@@ -49,6 +62,7 @@ from postroom.testing.conformance.expiry import ExpiryConformance  # noqa: E402
 from postroom.testing.conformance.fifo import FifoConformance  # noqa: E402
 from postroom.testing.conformance.fifo_dead import FifoDeadLetterConformance  # noqa: E402
 from postroom.testing.conformance.find import FindConformance  # noqa: E402
+from postroom.testing.conformance.joins import JoinConformance  # noqa: E402
 from postroom.testing.conformance.keys import MarkConformance, RecordConformance  # noqa: E402
 from postroom.testing.conformance.orders import OrderConformance  # noqa: E402
 from postroom.testing.conformance.proof import ProofConformance  # noqa: E402
@@ -79,6 +93,7 @@ __all__ = [
     "FifoConformance",
     "FifoDeadLetterConformance",
     "FindConformance",
+    "JoinConformance",
     "MarkConformance",
     "OrderConformance",
     "ProofConformance",
@@ -135,6 +150,7 @@ class KeyConformance(RecordConformance, MarkConformance, CancelConformance):
 class StoreConformance(
     QueueConformance,
     KeyConformance,
+    JoinConformance,
     OrderConformance,
     SchemaConformance,
     TransactionConformance,
