@@ -56,7 +56,9 @@ def shared_database() -> str:
     return url
 
 
-_CLEANING = ";".join(f"DELETE FROM postroom_{table}" for table in ("message", "queue", "ledger", "nudge", "box"))
+_CLEANING = ";".join(
+    f"DELETE FROM postroom_{table}" for table in ("message", "queue", "ledger", "nudge", "box", "join_member", "join")
+)
 
 
 def clean_database() -> str:

@@ -11,6 +11,8 @@ from uuid import UUID
 from postroom._kernel.message import Format
 from postroom._kernel.states import Ending
 
+FAILED_ENDINGS = frozenset({Ending.DISCARDED, Ending.CANCELLED})
+"""A step whose message is done with one of these endings has failed."""
 WAIT_TOPIC = "join.wait"
 """The topic of a continuation while its join is pending."""
 
@@ -138,11 +140,6 @@ def status_of(counts: StepCounts, *, filled: bool, fail_if_any_step_failed: bool
     if filled and not counts.pending:
         return JoinStatus.FAILED if counts.failed and fail_if_any_step_failed else JoinStatus.COMPLETED
     return JoinStatus.FAILED if is_past_deadline else JoinStatus.PENDING
-
-
-def outcome_of(ending: Ending) -> StepStatus:
-    """Returns the status of a step whose message is done."""
-    return StepStatus.FAILED if ending in {Ending.DISCARDED, Ending.CANCELLED} else StepStatus.COMPLETED
 
 
 def failure_of(counts: StepCounts) -> str:

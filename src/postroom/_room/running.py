@@ -101,7 +101,7 @@ class Postroom(RoomVerbs[Inbox, Outbox], Async, public="postroom.Postroom"):
         self._handled[box.key] = handled = HandledBox(box, self._store)
         return handled
 
-    @observes("put", "replay", "mark", "cancel")
+    @observes("put", "replay", "mark", "cancel", "put_wait", "attach_steps", "report_step", "seal_join", "cancel_join")
     def _wake(self, event: Event) -> None:
         """Wakes the workers of this process after a verb that may have made a message claimable."""
         self._supervisor.wake(event)

@@ -169,6 +169,7 @@ class Exchanges:
             self._capacity.topics_to_claim(),
             self._in_hand.may_have_expired(now()),
             suspects=self._schedule.under_way == 1,  # only one of two claims may return a suspect
+            expect=self.expect,
         )
         return await self._store.exchange(self._box, outcomes, request)
 

@@ -20,11 +20,13 @@ UNSTORABLE = "the outcome of its handler could not be stored"
 class Outcomes:
     """The outcomes that wait for an exchange, and those that exchanges are handing in."""
 
-    def __init__(self, box: Box, in_hand: InHand, wake: Callable[[], None]) -> None:
+    def __init__(self, box: Box, in_hand: InHand, wake: Callable[[], None], *, joins: bool = False) -> None:
         """`wake`: called when an outcome makes another message claimable."""
         self._box = box
         self._in_hand = in_hand
         self._wake = wake
+        self.frees_others = box.order.fifo or (joins and box.kind == "outbox")
+        """Whether an outcome may make another message claimable: the next of its group, or what follows a join."""
         self.waiting: list[ClaimSettlement] = []
         """In the order in which they were added. The list object stays the same."""
         self.under_way: list[list[ClaimSettlement]] = []
@@ -53,8 +55,8 @@ class Outcomes:
             self.add(ClaimSettlement.release(message.lease.claim))
 
     def frees(self, settlement: ClaimSettlement) -> bool:
-        """Returns True if a message can be claimed because of this outcome: the same, or the next of its group."""
-        return self._box.order.fifo or (settlement.verdict in {"retry", "release"} and not settlement.delay)
+        """Returns True if a message may be claimable because of this outcome: the same, or another."""
+        return self.frees_others or (settlement.verdict in {"retry", "release"} and not settlement.delay)
 
     # -- for an exchange -----------------------------------------------------------------------------------------
 

@@ -49,7 +49,7 @@ class Pump:
         pauses = (*box.work.idle, box.work.read_delay)
         schedule = PollSchedule(*(pause.total_seconds() for pause in pauses))
         self._in_hand = InHand(box, handlers, self._message_removed)
-        self._outcomes = Outcomes(box, self._in_hand, schedule.wake)
+        self._outcomes = Outcomes(box, self._in_hand, schedule.wake, joins=store.features.joins)
         self._executor = Executor(box, where, self._emit, store.is_observed)
         self._results = Results(box, handlers, self._in_hand, self._outcomes, log, store.errors, self._emit)
         transactions = HandlerTransactions(store, box, self._executor, self._results, self._outcomes, self._in_hand)

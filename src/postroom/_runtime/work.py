@@ -154,8 +154,8 @@ class Work:
             return
         for unit in chain:
             self._outcomes.release(unit.messages)
-        if self._box.order.fifo:
-            self._schedule.wake()  # the rest of the group can be claimed when this is settled
+        if self._outcomes.frees_others:
+            self._schedule.wake()  # the exchange that settles this can claim, too
         self._outcomes.exchange_due.set()
 
     async def _do(self, unit: WorkUnit) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
 
-from postroom._kernel.joins import JoinStatus, StepStatus
+from postroom._kernel.joins import JoinStatus
 from postroom._stores.memory.entry import Entry
 from postroom._stores.memory.join_state import JoinState
 from postroom.spi import ClaimRequest, Key, State, is_in_line
@@ -113,16 +113,11 @@ class BoxState:
 
     # -- joins -----------------------------------------------------------------------------------------------------
 
-    def step_ended(self, entry: Entry, now: datetime, outcome: StepStatus | None = None) -> None:
-        """After a message has ended that is a step. `outcome`: how, if the state of the message does not show it."""
-        joins = self.joins_of[entry.id]
-        for join in joins:
-            step = join.steps[entry.id]
-            step.outcome = step.outcome or outcome
-        if entry.watched:
-            entry.watched = False
-            for join in joins:
-                self.wake_continuation(join, now)
+    def step_ended(self, entry: Entry, now: datetime) -> None:
+        """After a message has ended on which a join waits."""
+        entry.watched = False
+        for join in self.joins_of[entry.id]:
+            self.wake_continuation(join, now)
 
     def wake_continuation(self, join: JoinState, now: datetime) -> None:
         """Lets the next claim look at a join."""

@@ -8,6 +8,7 @@ from datetime import datetime
 from uuid import UUID
 
 from postroom._kernel.joins import (
+    FAILED_ENDINGS,
     Join,
     JoinFilter,
     JoinId,
@@ -149,9 +150,11 @@ def status_of_step(state: BoxState, id_: int, step: Step) -> StepStatus:
     if step.outcome is not None:
         return step.outcome
     entry = state.entries.get(id_)
-    if entry is None or entry.state is State.DONE:
+    if entry is None:
         return StepStatus.COMPLETED
-    return StepStatus.FAILED if entry.state is State.DEAD else StepStatus.PENDING
+    if entry.state is State.DEAD or entry.ending in FAILED_ENDINGS:
+        return StepStatus.FAILED
+    return StepStatus.COMPLETED if entry.state is State.DONE else StepStatus.PENDING
 
 
 def count(state: BoxState, join: JoinState) -> StepCounts:
@@ -204,6 +207,14 @@ def find_steps(state: BoxState, join: JoinState, after: int, limit: int) -> list
         source, message_id = (None, None) if entry is None else entry.draft.key
         found.append(JoinStep(id_, source, message_id, status_of_step(state, id_, step), step.attached_at))
     return found
+
+
+def keep_outcome(state: BoxState, entry: Entry) -> None:
+    """Before a message is purged: keeps how its steps ended, where the missing message would not show it."""
+    for join in state.joins_of.get(entry.id, ()):
+        step = join.steps[entry.id]
+        if status_of_step(state, entry.id, step) is StepStatus.FAILED:
+            step.outcome = StepStatus.FAILED
 
 
 def purge(state: BoxState, cutoff: datetime) -> None:

@@ -44,7 +44,6 @@ from postroom.spi import (
     Settlement,
     State,
     Step,
-    StepStatus,
     StoredMessage,
     SystemClock,
     Tx,
@@ -176,8 +175,7 @@ class MemoryVerbs:
             for entry in old:
                 state.leave_line(entry, now)
                 state.free_key(entry)
-                if entry.state is State.DEAD and entry.id in state.joins_of:
-                    state.step_ended(entry, now, StepStatus.FAILED)
+                joins.keep_outcome(state, entry)
                 del state.entries[entry.id]
             if purge.state is State.DONE:
                 joins.purge(state, now - purge.older_than)
@@ -206,6 +204,8 @@ class MemoryVerbs:
             join = joins.join_named(state, wait.join)
             if join.wait_id is None and join.status is not JoinStatus.PENDING:
                 raise JoinEnded
+            if join.wait_id is not None:
+                draft = draft._replace(topic="")  # the continuation may have the topic of its follow-up
             receipt = put_draft(box, state, self._ids, draft, now)
             if receipt.is_new:
                 joins.begin_wait(join, wait, state.entries[receipt.id])

@@ -6,7 +6,6 @@ from datetime import datetime
 from uuid import UUID
 
 from postroom._kernel.availability import first_availability
-from postroom._kernel.joins import StepStatus, outcome_of
 from postroom._stores.memory.box_state import BoxState
 from postroom._stores.memory.entry import Entry
 from postroom.spi import Box, Ending, State, is_in_line
@@ -60,9 +59,8 @@ def finish(
         state.collapsing.get(entry.draft.collapse_key, set()).discard(entry.id)
     if entry.line is not None:
         state.leave_line(entry, now)
-    if entry.id in state.joins_of:
-        outcome = outcome_of(ending)
-        state.step_ended(entry, now, outcome if outcome is StepStatus.FAILED else None)
+    if entry.watched:
+        state.step_ended(entry, now)
 
 
 def bury(box: Box, state: BoxState, entry: Entry, error: str, now: datetime) -> None:
@@ -77,7 +75,7 @@ def bury(box: Box, state: BoxState, entry: Entry, error: str, now: datetime) -> 
         state.collapsing.get(entry.draft.collapse_key, set()).discard(entry.id)
     if box.order.on_dead != "block":
         state.leave_line(entry, now)
-    if entry.id in state.joins_of:
+    if entry.watched:
         state.step_ended(entry, now)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
+from postroom._stores.sql.attaching import Attaching
 from postroom._stores.sql.collapsing import Collapsing
 from postroom._stores.sql.known_keys import KnownKeys
 from postroom._stores.sql.locks import Locks
@@ -17,7 +18,7 @@ class Batch(NamedTuple):
 
     drafts: Sequence[Draft]
     is_whole_put: bool
-    """Whether the put has no other batch."""
+    """Whether the put is complete with this batch."""
     in_caller_tx: bool
     """Whether the transaction is the caller's. It may stay open for long, so it locks nothing that a worker needs."""
 
@@ -41,17 +42,23 @@ class Inserts(Protocol):
 class Arrivals:
     """The verb `put`."""
 
-    def __init__(self, inserts: Inserts, known_keys: KnownKeys, collapsing: Collapsing, locks: Locks) -> None:
+    def __init__(
+        self, inserts: Inserts, known_keys: KnownKeys, collapsing: Collapsing, locks: Locks, attaching: Attaching
+    ) -> None:
         self._inserts = inserts
         self._known_keys = known_keys
         self._collapsing = collapsing
         self._locks = locks
+        self._attaching = attaching
 
     def put(self, box: Box, drafts: Sequence[Draft], *, in_caller_tx: bool = False) -> SqlProgram[list[Receipt]]:
+        # Before anything is stored: the caller's transaction may go on after an error.
+        joins = yield from self._attaching.check(box, drafts)
         receipts: list[Receipt] = []
         for part in _parts_with_distinct_keys(drafts):
-            batch = Batch(part, is_whole_put=len(part) == len(drafts), in_caller_tx=in_caller_tx)
-            receipts += yield from self._put_batch(box, batch)
+            is_whole_put = len(part) == len(drafts) and not joins
+            receipts += yield from self._put_batch(box, Batch(part, is_whole_put, in_caller_tx))
+        yield from self._attaching.attach_put(box, joins, drafts, receipts)
         return receipts
 
     def _put_batch(self, box: Box, batch: Batch) -> SqlProgram[list[Receipt]]:

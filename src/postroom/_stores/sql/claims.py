@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 from postroom._kernel.policy import suspect_from
 from postroom._stores.sql.endings import DeadLetter, Endings
 from postroom._stores.sql.engine import Engine
+from postroom._stores.sql.looks import Looks
 from postroom._stores.sql.proofs import by_owner, proof
 from postroom._stores.sql.statements import Parameters, SqlProgram, Statement, current_time
 from postroom.spi import Box, Claim, ClaimRequest, StoredMessage
@@ -24,11 +25,22 @@ class Taken(NamedTuple):
     """Whether the one message is a suspect: the claim ends with it."""
     skipped_suspects: bool = False
     """Whether suspects were read and left. They took the place of others, so the claim goes on without suspects."""
+    waits: Sequence[int] = ()
+    """Continuations that wait for joins. The claim looks at the joins and goes on."""
 
-    def rest_of(self, request: ClaimRequest) -> ClaimRequest:
-        """Returns the request for what is still missing; its limit is 0 if the claim is complete."""
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether the claim must go on, although this step found fewer messages than it could take."""
+        return bool(self.dead_letters or self.skipped_suspects or self.waits)
+
+    def rest_of(self, request: ClaimRequest, unseen: Sequence[int] = ()) -> ClaimRequest:
+        """Returns the request for what is still missing; its limit is 0 if the claim is complete.
+
+        `unseen`: ids that the rest of the claim must not see.
+        """
         left = 0 if self.is_suspect else request.limit - len(self.messages)
-        return request._replace(limit=left, suspects=request.suspects and not self.messages)
+        suspects = request.suspects and not self.messages
+        return request._replace(limit=left, suspects=suspects, in_hand=(*request.in_hand, *unseen))
 
 
 class ClaimStep(Protocol):
@@ -41,10 +53,11 @@ class ClaimStep(Protocol):
 class Claims:
     """The verb `claim`."""
 
-    def __init__(self, *, unordered: ClaimStep, fifo: ClaimStep, endings: Endings) -> None:
+    def __init__(self, *, unordered: ClaimStep, fifo: ClaimStep, endings: Endings, looks: Looks) -> None:
         self._unordered = unordered
         self._fifo = fifo
         self._endings = endings
+        self._looks = looks
 
     def claim(self, box: Box, request: ClaimRequest) -> SqlProgram[list[StoredMessage]]:
         step = self._fifo if box.order.fifo else self._unordered
@@ -52,11 +65,16 @@ class Claims:
         while request.limit:
             taken = yield from step.take(box, request)
             messages += taken.messages
-            if not (taken.dead_letters or taken.skipped_suspects):
+            if not taken.is_interrupted:
                 break
-            yield from self._endings.make_dead(box, taken.dead_letters)
-            request = taken.rest_of(request)
+            request = yield from self.settle_interruption(box, request, taken)
         return messages
+
+    def settle_interruption(self, box: Box, request: ClaimRequest, taken: Taken) -> SqlProgram[ClaimRequest]:
+        """Does what a step of a claim found besides messages. Returns the request for the rest of the claim."""
+        yield from self._endings.make_dead(box, taken.dead_letters)
+        unseen = yield from self._looks.look(box, taken.waits, request)
+        return taken.rest_of(request, unseen)
 
 
 class Renewals:

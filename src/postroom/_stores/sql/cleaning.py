@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from postroom._kernel.joins import FAILED_ENDINGS
 from postroom._kernel.policy import EXPIRED
 from postroom._stores.sql.endings import DeadLetter, Endings
 from postroom._stores.sql.engine import Engine
@@ -12,6 +13,7 @@ from postroom._stores.sql.lines import Lines
 from postroom._stores.sql.locks import Locks
 from postroom._stores.sql.notifications import Notifications
 from postroom._stores.sql.statements import Many, SqlProgram, Statement, current_time
+from postroom._stores.sql.steps import Steps
 from postroom.spi import Box, Filter, Key, Purge, Reaped, State
 
 
@@ -35,8 +37,10 @@ class Cleaning:
         finding: Finding,
         locks: Locks,
         notifications: Notifications,
+        steps: Steps,
     ) -> None:
         self._engine = engine
+        self._steps = steps
         self._expired_leases = expired_leases
         self._lines = lines
         self._endings = endings
@@ -72,6 +76,10 @@ class Cleaning:
             yield Statement("delete_messages", {"ids": self._engine.array([row[0] for row in deleted])})
             if purge.state is State.DEAD:
                 yield from self._lines.promote(box, [group for _, group in deleted])
+                yield from self._steps.purged(box, [id_ for id_, _ in deleted])
+        if purge.state is State.DONE:
+            yield from self._steps.purged(box, [id_ for id_, ending in deleted if ending in FAILED_ENDINGS])
+            yield from self._steps.purge(box, now - self._engine.duration(purge.older_than), purge.limit)
         return len(deleted)
 
     def replay(self, box: Box, which: Filter) -> SqlProgram[list[Key]]:

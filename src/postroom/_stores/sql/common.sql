@@ -222,3 +222,99 @@ INSERT INTO postroom_box (box, fifo) VALUES (:box, :fifo) ON CONFLICT (box) DO N
 
 -- name: change_order
 INSERT INTO postroom_box (box, fifo) VALUES (:box, :fifo) ON CONFLICT (box) DO UPDATE SET fifo = excluded.fifo
+
+-- == joins ==
+
+-- name: start_join
+INSERT INTO postroom_join (id, number, box, tenant_id, expected_steps, metadata, deadline, created_at, updated_at)
+VALUES (:id, :number, :box, :tenant_id, :expected_steps, :metadata, :deadline, :now, :now)
+
+-- name: find_join
+-- The columns are those of JoinRow.
+SELECT j.id, j.number, j.tenant_id, j.expected_steps, j.attached_steps, j.completed_steps, j.failed_steps, j.status,
+       j.sealed, j.fails, j.wait_id, j.metadata, j.deadline, j.created_at, j.updated_at, j.on_complete_topic,
+       j.on_complete_payload, j.on_complete_format, j.on_fail_topic, j.on_fail_payload, j.on_fail_format
+  FROM postroom_join j
+ WHERE j.id = :id AND j.box = :box
+
+-- name: find_joins
+SELECT j.id, j.number, j.tenant_id, j.expected_steps, j.attached_steps, j.completed_steps, j.failed_steps, j.status,
+       j.sealed, j.fails, j.wait_id, j.metadata, j.deadline, j.created_at, j.updated_at, j.on_complete_topic,
+       j.on_complete_payload, j.on_complete_format, j.on_fail_topic, j.on_fail_payload, j.on_fail_format
+  FROM postroom_join j
+ WHERE j.box = :box AND j.number > :after AND (:tenant_id IS NULL OR j.tenant_id = :tenant_id)
+ ORDER BY j.number
+ LIMIT :limit
+
+-- name: find_steps
+SELECT s.message_id, m.source, m.message_id, s.status, s.attached_at
+  FROM postroom_step s
+  LEFT JOIN postroom_message m ON m.id = s.message_id
+ WHERE s.join_id = :join AND s.message_id > :after
+ ORDER BY s.message_id
+ LIMIT :limit
+
+-- name: lock_message
+SELECT id FROM postroom_message WHERE id = :id AND box = :box
+
+-- name: lock_message_named
+SELECT id FROM postroom_message WHERE box = :box AND message_id = :message_id AND source = :source AND retired = 0
+
+-- name: insert_step
+INSERT INTO postroom_join_member (join_id, message_id, attached_at) VALUES (:join_id, :message_id, :attached_at)
+ON CONFLICT (join_id, message_id) DO NOTHING
+
+-- name: add_steps
+-- `updated_at` is the time at which the join has all its steps.
+UPDATE postroom_join
+   SET attached_steps = attached_steps + :count,
+       updated_at = CASE WHEN attached_steps + :count = expected_steps THEN :now ELSE updated_at END
+ WHERE id = :id
+
+-- name: report_step
+-- Ends a step whose message has not ended.
+UPDATE postroom_join_member SET outcome = :outcome
+ WHERE join_id = :join AND message_id = :id AND outcome IS NULL
+   AND EXISTS (SELECT 1 FROM postroom_queue q WHERE q.id = :id AND q.state <> 4)
+RETURNING message_id
+
+-- name: begin_wait
+UPDATE postroom_queue SET waits_for = :join WHERE id = :id
+
+-- name: set_wait
+UPDATE postroom_join
+   SET wait_id = :wait_id, fails = :fails,
+       on_complete_topic = :on_complete_topic, on_complete_payload = :on_complete_payload,
+       on_complete_format = :on_complete_format,
+       on_fail_topic = :on_fail_topic, on_fail_payload = :on_fail_payload, on_fail_format = :on_fail_format
+ WHERE id = :id
+
+-- name: wake_wait
+UPDATE postroom_queue SET available_at = :now WHERE id = :id AND state = 1 AND waits_for IS NOT NULL
+
+-- name: lock_wait
+-- Returns the continuation if it waits for its join.
+SELECT id FROM postroom_queue WHERE id = :id AND state = 1
+
+-- name: sleep_wait
+UPDATE postroom_queue SET available_at = :at WHERE id = :id
+
+-- name: seal_join
+UPDATE postroom_join SET sealed = 1, updated_at = :now WHERE id = :id
+
+-- name: end_join
+-- The steps of an open join are counted when it ends.
+UPDATE postroom_join
+   SET status = :status, completed_steps = :completed, failed_steps = :failed, updated_at = :now,
+       attached_steps = CASE WHEN expected_steps IS NULL THEN :attached ELSE attached_steps END
+ WHERE id = :id
+
+-- name: reopen_join
+UPDATE postroom_join SET status = 0, completed_steps = NULL, failed_steps = NULL WHERE id = :id
+
+-- name: set_follow_up
+-- Gives a continuation the content that follows the end of its join.
+UPDATE postroom_message SET topic = :topic, payload = :payload, format = :format WHERE id = :id
+
+-- name: release_wait
+UPDATE postroom_queue SET waits_for = NULL, available_at = :now WHERE id = :id

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from postroom._stores.sql.engine import Engine
 from postroom._stores.sql.lines import Lines
 from postroom._stores.sql.statements import Many, SqlProgram, Statement, StoredTime
+from postroom._stores.sql.steps import Steps
 from postroom.spi import Box, Ending
 
 
@@ -25,9 +26,10 @@ class DeadLetter(NamedTuple):
 class Endings:
     """Finishes messages without a claim, makes messages dead, and revives dead ones."""
 
-    def __init__(self, engine: Engine, lines: Lines) -> None:
+    def __init__(self, engine: Engine, lines: Lines, steps: Steps) -> None:
         self._engine = engine
         self._lines = lines
+        self._steps = steps
 
     def finish(self, box: Box, ids: Sequence[int], ending: Ending, *, erase: bool = False) -> SqlProgram[None]:
         """Makes messages done: superseded, marked, cancelled or discarded. `erase`: removes their content."""
@@ -40,10 +42,11 @@ class Endings:
         if not ids:
             return
         parameters = {"ids": self._engine.array(list(ids))}
-        groups = yield Statement("dequeue", parameters)
+        gone = yield Statement("dequeue", parameters)
         if erase:
             yield Statement("erase_content", parameters)
-        yield from self._lines.promote(box, [group for (group,) in groups])
+        yield from self._lines.promote(box, [group for _, group, _ in gone])
+        yield from self._steps.ended(box, [id_ for id_, _, watched in gone if watched])
 
     def make_dead(self, box: Box, letters: Sequence[DeadLetter]) -> SqlProgram[None]:
         """Makes messages dead, or discards them if the box keeps no dead letters."""
@@ -59,6 +62,7 @@ class Endings:
         dead.sort(key=lambda row: row[0])
         yield Many("make_dead", ("id", "error", "group_id", "counted"), dead)
         yield from self._lines.promote(box, [letter.group for letter in letters])
+        yield from self._steps.ended(box, [letter.id for letter in letters])
 
     def revive(self, box: Box, dead: Sequence[tuple[int, str | None]], now: StoredTime) -> SqlProgram[None]:
         """Makes dead messages wait again, in their old place in line: ids and groups. Fences go on, so a claim from

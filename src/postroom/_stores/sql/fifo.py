@@ -62,6 +62,9 @@ class FifoClaims:
             if not candidates:
                 break
             now = candidates[0].now
+            waits = [each.id for each in candidates if each.waits]
+            seen += waits
+            candidates = [each for each in candidates if not each.waits]
             groups = list(dict.fromkeys(each.group for each in candidates if each.group and each.group not in held))
             read = yield from self._read_lines(box, request, groups, room)
             picker = FrontPicker(box, request, now, held, room)
@@ -79,6 +82,8 @@ class FifoClaims:
                     held.setdefault(message.group, message.id)
             seen += [each.id for each in candidates if each.id not in picked.unread]
             yield from self._lines.sleep(picked.behind)
+            if waits:
+                return Taken(taken, [], is_suspect=False, waits=waits)
             step = max(step, min(2 * step, _LARGEST_STEP))
         if taken:
             self._used[box.key] = sum(message.group is None for message in taken) + len(held)

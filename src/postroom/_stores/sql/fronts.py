@@ -31,6 +31,8 @@ class Candidate(NamedTuple):
     lost_leases: int
     now: StoredTime
     """The time at which the statement ran."""
+    waits: bool
+    """Whether it is a continuation that waits for a join."""
     is_current: int = 1
     """Whether the next statement sees the rows as they are now: not in a transaction that keeps its snapshot."""
 

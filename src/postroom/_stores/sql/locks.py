@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Literal, Protocol
+from uuid import UUID
 
 from postroom._stores.sql.endings import DeadLetter
+from postroom._stores.sql.join_rows import JoinRow
 from postroom._stores.sql.rows import KnownKey
 from postroom._stores.sql.statements import SqlProgram
 from postroom.spi import Box, Filter, Key, StoredMessage
+
+JoinLock = Literal["update", "attach", "now"]
 
 
 class Locks(Protocol):
@@ -28,6 +32,13 @@ class Locks(Protocol):
 
         Without `progress` the queue row of a waiting or claimed message is not locked, so a worker can claim and settle
         it before the transaction ends.
+        """
+
+    def join(self, box: Box, join: UUID, lock: JoinLock) -> SqlProgram[JoinRow | None]:
+        """Locks a join, and returns it; None if there is none.
+
+        `update` excludes all other locks. `attach` lets several transactions attach steps to an open join. `now` waits
+        for no lock: it returns None for a join that another transaction has locked.
         """
 
     def waiting(self, box: Box, which: Filter) -> SqlProgram[list[StoredMessage]]:

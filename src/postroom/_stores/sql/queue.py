@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from postroom._stores.sql.arrivals import Arrivals, Inserts
+from postroom._stores.sql.attaching import Attaching
 from postroom._stores.sql.claims import Claims, ClaimStep, Renewals
 from postroom._stores.sql.cleaning import Cleaning, ExpiredLeases
 from postroom._stores.sql.collapsing import Collapsing
@@ -35,24 +36,28 @@ from postroom._stores.sql.exchange import Exchange, SettleThenClaim
 from postroom._stores.sql.fifo import FifoClaims, Fronts
 from postroom._stores.sql.finding import Finding
 from postroom._stores.sql.inserts import NewRows
+from postroom._stores.sql.joins import Joins
 from postroom._stores.sql.keys import Keys
 from postroom._stores.sql.known_keys import KnownKeys
 from postroom._stores.sql.lines import Lines
 from postroom._stores.sql.locks import Locks
+from postroom._stores.sql.looks import Looks
 from postroom._stores.sql.notifications import Notifications
 from postroom._stores.sql.orders import Orders
 from postroom._stores.sql.settlements import Settlements, Successes
 from postroom._stores.sql.statements import SqlProgram
+from postroom._stores.sql.steps import Steps
 from postroom.spi import VERBS
 
 
 class CommonParts:
     """The parts that are the same on every engine and that parts of an engine use."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, notifications: Notifications) -> None:
         self.finding = Finding(engine)
         self.lines = Lines(engine)
-        self.endings = Endings(engine, self.lines)
+        self.steps = Steps(engine, notifications)
+        self.endings = Endings(engine, self.lines, self.steps)
         self.new_rows = NewRows(engine)
 
 
@@ -79,13 +84,15 @@ class Queue:
     def __init__(self, engine: Engine, common: CommonParts, chosen: EngineParts) -> None:
         finding, lines, endings, new_rows = common.finding, common.lines, common.endings, common.new_rows
         locks, notifications = chosen.locks, chosen.notifications
-        collapsing = Collapsing(endings)
+        collapsing = Collapsing(endings, common.steps)
+        attaching = Attaching(engine, locks, notifications)
         known_keys = KnownKeys(
             engine, locks=locks, new_rows=new_rows, lines=lines, endings=endings, collapsing=collapsing
         )
-        arrivals = Arrivals(chosen.inserts, known_keys, collapsing, locks)
+        arrivals = Arrivals(chosen.inserts, known_keys, collapsing, locks, attaching)
         fifo = FifoClaims(engine, lines=lines, locks=locks, fronts=chosen.fronts, locks_groups=chosen.locks_groups)
-        claims = Claims(unordered=chosen.unordered, fifo=fifo, endings=endings)
+        looks = Looks(engine, locks=locks, endings=endings)
+        claims = Claims(unordered=chosen.unordered, fifo=fifo, endings=endings, looks=looks)
         settlements = Settlements(
             engine, lines=lines, endings=endings, successes=chosen.successes, notifications=notifications
         )
@@ -97,7 +104,9 @@ class Queue:
             finding=finding,
             locks=locks,
             notifications=notifications,
+            steps=common.steps,
         )
+        joins = Joins(engine, arrivals=arrivals, attaching=attaching, locks=locks, endings=endings)
         keys = Keys(
             known_keys=known_keys,
             new_rows=new_rows,
@@ -107,7 +116,7 @@ class Queue:
             notifications=notifications,
         )
         exchange = chosen.exchange(settlements, claims)
-        self._parts = (arrivals, claims, chosen.renewals, settlements, exchange, cleaning, finding, keys)
+        self._parts = (arrivals, claims, chosen.renewals, settlements, exchange, cleaning, finding, keys, joins)
         self.renewals = chosen.renewals
         self.orders = Orders(locks)
 

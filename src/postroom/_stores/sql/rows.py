@@ -25,11 +25,11 @@ _CLAIM = MESSAGE_FIELDS.index("claim")
 VIEW_COLUMNS = (
     *(COLUMNS[name] for name in MESSAGE_FIELDS[:_CLAIM]),
     *("owner", "fence", "available_at"),
-    *("completed_at", "completed_by", "ending", "line", "box", "lost_leases"),
+    *("completed_at", "completed_by", "ending", "line", "box", "lost_leases", "waits_for"),
 )
 """The columns of the views `postroom_work` and `postroom_entry`, in order. The claim is three of them."""
-ID, EXPIRES, DELIVERIES, FENCE, LINE, LOST_LEASES = map(
-    VIEW_COLUMNS.index, ("id", "expires", "deliveries", "fence", "line", "lost_leases")
+ID, EXPIRES, DELIVERIES, FENCE, LINE, LOST_LEASES, WAITS_FOR = map(
+    VIEW_COLUMNS.index, ("id", "expires", "deliveries", "fence", "line", "lost_leases", "waits_for")
 )
 
 _HEADERS_END = MESSAGE_LABELS.start
@@ -110,6 +110,7 @@ def message_of(engine: Engine, row: Row, claim: Claim | None = None) -> StoredMe
     (
         hash_, due, expires, received_at, first_seen, last_seen, revision, code, attempt, deliveries, last_error,
         owner, fence, available_at, completed_at, completed_by, ending, _line, _box, lost_leases,
+        _waits_for,
     ) = row[_LABELS_END:]
     # fmt: on
     moment = engine.moment

@@ -20,6 +20,7 @@ from postroom.spi import (
     Draft,
     Exchanger,
     Features,
+    JoinStore,
     KeyStore,
     QueueStore,
     Receipt,
@@ -54,6 +55,7 @@ class SqlVerbs:
             transactional=durable,
             concurrent=engine.concurrent,
             notify=self._listens and engine.notifies,
+            joins=True,
         )
         self._driver = driver
         self._deploy_schema = deploy_schema
@@ -175,7 +177,7 @@ def _program_verb(declared: Verb) -> Callable[..., Program[object]]:
     return method
 
 
-_derive_verbs([QueueStore, KeyStore, Exchanger, BoxLister])
+_derive_verbs([QueueStore, KeyStore, JoinStore, Exchanger, BoxLister])
 
 
 class SqlStore(SqlVerbs, Async):

@@ -728,6 +728,7 @@ class JoinConformance(Suite):
         if transaction is None:
             pytest.skip("write the fixture `transaction` to prove that this store joins a caller's transaction")
         verbs, box, id_ = joins.store, joins.box, uuid4()
+        await joins.of.find()  # the schema is there
 
         async def write(tx: Any) -> None:
             await verbs.start_join(box, JoinDraft(id_, "acme"), tx=tx)

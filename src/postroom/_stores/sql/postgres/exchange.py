@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from postroom._stores.sql import rows
 from postroom._stores.sql.claims import Claims, Taken, suspect_limits
-from postroom._stores.sql.endings import Endings
 from postroom._stores.sql.engine import Engine
 from postroom._stores.sql.exchange import Exchanged, SettleThenClaim
 from postroom._stores.sql.lines import Lines
@@ -36,6 +35,8 @@ class Report(NamedTuple):
     """Ids of the messages that are done now."""
     undeliverable: list[int]
     """Ids of rows that were read and must not be claimed again."""
+    waits: list[int]
+    """Ids of continuations that were read."""
     groups: list[str]
     """The groups of settled messages: none, unless the box was FIFO before."""
 
@@ -87,7 +88,7 @@ class ExchangeStatement:
         if report.undeliverable:
             dead_letters = yield from self._locks.undeliverable_ids(box, report.undeliverable)
         skipped_suspects = report.suspects > 0 and not took_suspect
-        return Taken(outcome.messages, dead_letters, took_suspect, skipped_suspects)
+        return Taken(outcome.messages, dead_letters, took_suspect, skipped_suspects, report.waits)
 
 
 class UnorderedClaims:
@@ -100,7 +101,7 @@ class UnorderedClaims:
         outcome = yield from self._statement.run(box, request)
         taken = yield from self._statement.taken(box, outcome)
         left = taken.rest_of(request)
-        is_short = left.limit and not (taken.dead_letters or taken.skipped_suspects)
+        is_short = left.limit and not taken.is_interrupted
         if is_short and outcome.began_behind != BEGINNING:
             rest = yield from self.take(box, left)
             return rest._replace(messages=taken.messages + rest.messages)
@@ -116,15 +117,14 @@ class SingleStatementExchange:
         statement: ExchangeStatement,
         *,
         lines: Lines,
-        endings: Endings,
         settlements: Settlements,
         claims: Claims,
     ) -> None:
         self._engine = engine
         self._statement = statement
         self._lines = lines
-        self._endings = endings
         self._claims = claims
+        self._settlements = settlements
         self._in_steps = SettleThenClaim(settlements, claims)
 
     def exchange(self, box: Box, settlements: Sequence[Settlement], request: ClaimRequest) -> SqlProgram[Exchanged]:
@@ -138,13 +138,23 @@ class SingleStatementExchange:
             settled[successes[id_][0]] = True
         groups = outcome.report.groups
         yield from self._lines.promote(box, groups)
+        woke = False
+        if box.kind == "outbox" and not all(settled):  # claims that are lost, or steps that joins watch
+            rest = [index for index, is_settled in enumerate(settled) if not is_settled]
+            for index, kept in zip(rest, (yield from self._settle(box, settlements, rest)), strict=True):
+                settled[index] = kept
+                woke = woke or kept
         taken = yield from self._statement.taken(box, outcome)
-        yield from self._endings.make_dead(box, taken.dead_letters)
         messages, left = taken.messages, taken.rest_of(request)
-        goes_on = outcome.began_behind != BEGINNING or taken.dead_letters or taken.skipped_suspects or groups
+        if taken.is_interrupted:
+            left = yield from self._claims.settle_interruption(box, request, taken)
+        goes_on = outcome.began_behind != BEGINNING or taken.is_interrupted or groups or woke
         if left.limit and goes_on:
             messages += yield from self._claims.claim(box, left)
         return settled, messages
+
+    def _settle(self, box: Box, settlements: Sequence[Settlement], which: Sequence[int]) -> SqlProgram[list[bool]]:
+        return (yield from self._settlements.apply(box, [settlements[index] for index in which]))
 
 
 def _successes_of(box: Box, settlements: Sequence[Settlement], request: ClaimRequest) -> dict[int, IndexedClaim] | None:

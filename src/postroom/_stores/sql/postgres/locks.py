@@ -7,11 +7,14 @@ message, and several rows are locked in id order.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from uuid import UUID
 
 from postroom._kernel.policy import DELIVERY_LIMIT, EXPIRED
 from postroom._stores.sql.claims import delivery_limits
 from postroom._stores.sql.endings import DeadLetter
 from postroom._stores.sql.finding import Finding
+from postroom._stores.sql.join_rows import JoinRow
+from postroom._stores.sql.locks import JoinLock
 from postroom._stores.sql.rows import KnownKey
 from postroom._stores.sql.statements import SqlProgram, Statement
 from postroom.spi import Box, Filter, Key, StoredMessage
@@ -44,6 +47,16 @@ class RowLocks:
             known = KnownKey(*found[0])
             if known.state is not None:  # None: the queue row has changed while the statement ran
                 return known
+
+    def join(self, box: Box, join: UUID, lock: JoinLock) -> SqlProgram[JoinRow | None]:
+        names = {"box": box.key, "id": join}
+        statement = "lock_join_now" if lock == "now" else "lock_join"
+        if lock == "attach":
+            found = yield Statement("find_join", names)
+            if found and JoinRow.of(found[0]).expected_steps is None:
+                statement = "share_join"
+        found = yield Statement(statement, names)
+        return JoinRow.of(found[0]) if found else None
 
     def waiting(self, box: Box, which: Filter) -> SqlProgram[list[StoredMessage]]:
         """Reads, locks in id order, and reads again: a message may be claimed or replaced before it is locked."""

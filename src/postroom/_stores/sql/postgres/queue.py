@@ -17,6 +17,7 @@ from postroom._stores.sql.proofs import IndexedClaim, by_owner, proof
 from postroom._stores.sql.queue import CommonParts, EngineParts, Queue
 from postroom._stores.sql.settlements import Settlements
 from postroom._stores.sql.statements import SqlProgram, Statement
+from postroom._stores.sql.steps import Steps
 from postroom.spi import Box
 
 ROWS_PER_READ = 10_000
@@ -26,9 +27,10 @@ ROWS_PER_READ = 10_000
 class PostgresSuccesses:
     """Completes messages: one statement deletes queue rows and inserts into the ledger."""
 
-    def __init__(self, engine: Engine, lines: Lines) -> None:
+    def __init__(self, engine: Engine, lines: Lines, steps: Steps) -> None:
         self._engine = engine
         self._lines = lines
+        self._steps = steps
 
     def complete(self, box: Box, done: Sequence[IndexedClaim]) -> SqlProgram[list[int]]:
         settled: list[int] = []
@@ -36,8 +38,15 @@ class PostgresSuccesses:
         batches = list(by_owner(done))
         autocommit = len(batches) == 1 and not box.order.fifo and not erase
         for owner, batch in batches:
-            parameters = proof(self._engine, box, owner, batch)
+            parameters = proof(self._engine, box, owner, batch) | {"watched": False}
             [(completed, groups)] = yield Statement("complete", parameters, autocommit=autocommit)
+            left = {id_: claim for id_, claim in batch.items() if id_ not in set(completed)}
+            if left and box.kind == "outbox":
+                # Their claims are lost, or joins watch them.
+                parameters = proof(self._engine, box, owner, left) | {"watched": True}
+                [(watched, more)] = yield Statement("complete", parameters)
+                yield from self._steps.ended(box, watched)
+                completed, groups = [*completed, *watched], [*groups, *more]
             if erase and completed:
                 yield Statement("erase_content", {"ids": completed})
             yield from self._lines.promote(box, groups)
@@ -73,14 +82,12 @@ class PostgresExpiredLeases:
 
 def build_queue(engine: Engine, notifications: PostgresNotifications, *, uses_frontier: bool) -> Queue:
     """Builds the work queue of PostgreSQL. `uses_frontier`: whether claims begin where the last one ended."""
-    common = CommonParts(engine)
+    common = CommonParts(engine, notifications)
     locks = RowLocks(common.finding)
     statement = ExchangeStatement(engine, locks, frontier=Frontier(enabled=uses_frontier))
 
     def exchange(settlements: Settlements, claims: Claims) -> SingleStatementExchange:
-        return SingleStatementExchange(
-            engine, statement, lines=common.lines, endings=common.endings, settlements=settlements, claims=claims
-        )
+        return SingleStatementExchange(engine, statement, lines=common.lines, settlements=settlements, claims=claims)
 
     chosen = EngineParts(
         locks=locks,
@@ -89,7 +96,7 @@ def build_queue(engine: Engine, notifications: PostgresNotifications, *, uses_fr
         unordered=UnorderedClaims(statement),
         fronts=PostgresFronts(engine),
         locks_groups=True,
-        successes=PostgresSuccesses(engine, common.lines),
+        successes=PostgresSuccesses(engine, common.lines, common.steps),
         expired_leases=PostgresExpiredLeases(),
         renewals=Renewals(engine, waiting="renew_and_wait"),
         exchange=exchange,

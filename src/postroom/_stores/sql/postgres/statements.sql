@@ -323,6 +323,7 @@ SELECT id FROM postroom_queue
 --     otherwise the planner might run it once for each row, and lock more rows than :limit.
 --   * A suspect (see is_suspect in the kernel) is claimed alone, if it is the first deliverable row.
 --   * Undeliverable rows are only reported. The program makes them dead.
+--   * Watched steps of joins are not settled, and continuations are only reported: the program does the rest.
 --
 -- The first row has only the column `report` (see Report in exchange.py). The others are the claimed messages.
 WITH given AS MATERIALIZED (
@@ -331,7 +332,7 @@ WITH given AS MATERIALIZED (
     DELETE FROM postroom_queue q
      WHERE q.id = ANY ((SELECT ids FROM given)::bigint[])
        AND q.fence = ((SELECT fences FROM given))[width_bucket(q.id, (SELECT ids FROM given))]
-       AND q.box = :box AND q.owner = :owner AND q.state = 2
+       AND q.box = :box AND q.owner = :owner AND q.state = 2 AND q.watched IS NULL
     RETURNING q.id, q.owner, q.attempt, q.deliveries, q.last_error, q.group_id
 ), kept AS (
     INSERT INTO postroom_ledger (id, box, completed_at, completed_by, ending, attempt, deliveries, last_error)
@@ -341,7 +342,9 @@ WITH given AS MATERIALIZED (
            (q.expires IS NULL OR q.expires > :now)
                AND (:max_deliveries::integer IS NULL OR q.deliveries < :max_deliveries)
                AND (:max_lost_leases::integer IS NULL OR q.lost_leases + (q.state = 2)::integer < :max_lost_leases)
+               AND q.waits_for IS NULL
                AS deliverable,
+           q.waits_for IS NOT NULL AS waits,
            q.lost_leases + (q.state = 2)::integer
                >= CASE WHEN q.deliveries + 1 >= :max_deliveries THEN 1 ELSE :suspect_from::integer END AS suspect
       FROM postroom_queue q
@@ -355,7 +358,8 @@ WITH given AS MATERIALIZED (
                 < CASE WHEN q.deliveries + 1 >= :max_deliveries THEN 1 ELSE :suspect_from::integer END
             OR q.deliveries >= :max_deliveries OR q.lost_leases + (q.state = 2)::integer >= :max_lost_leases
             OR q.expires <= :now)
-       AND (:topics::text[] IS NULL OR (SELECT topic FROM postroom_message m WHERE m.id = q.id) = ANY (:topics))
+       AND (:topics::text[] IS NULL OR q.waits_for IS NOT NULL
+            OR (SELECT topic FROM postroom_message m WHERE m.id = q.id) = ANY (:topics))
      ORDER BY q.available_at, q.id
      LIMIT :limit
        FOR NO KEY UPDATE SKIP LOCKED
@@ -381,7 +385,8 @@ WITH given AS MATERIALIZED (
             'suspects', (SELECT count(*) FROM due WHERE deliverable AND suspect),
             'took_suspect', EXISTS (SELECT FROM lone_suspect),
             'settled', array(SELECT id FROM gone),
-            'undeliverable', array(SELECT id FROM due WHERE NOT deliverable),
+            'undeliverable', array(SELECT id FROM due WHERE NOT deliverable AND NOT waits),
+            'waits', array(SELECT id FROM due WHERE waits),
             'groups', array(SELECT DISTINCT group_id FROM gone WHERE group_id IS NOT NULL))::text AS report)
 UNION ALL
 (SELECT m.id, m.source, m.message_id, m.topic, m.payload, m.format, m.headers, <<m.{label}>>, m.group_id,
@@ -415,19 +420,21 @@ SELECT q.id, q.group_id, coalesce(q.expires <= :now, false)
 --   * The inner LIMIT bounds how many skipped groups are read. It also keeps the planner from evaluating the lock
 --     function for rows that are not wanted.
 --   * The last column is false if the transaction keeps its snapshot: read_lines could then not see the current rows.
-SELECT h.id, h.group_id, h.expires, h.deliveries, h.lost_leases, :now,
+SELECT h.id, h.group_id, h.expires, h.deliveries, h.lost_leases, :now, h.waits,
        (current_setting('transaction_isolation') = 'read committed')::integer
-  FROM ((SELECT n.id, n.group_id, NULL::timestamptz AS expires, 0 AS deliveries, 0 AS lost_leases
+  FROM ((SELECT n.id, n.group_id, NULL::timestamptz AS expires, 0 AS deliveries, 0 AS lost_leases, false AS waits
            FROM postroom_nudge n
           WHERE n.box = :box AND n.id <> ALL (:seen::bigint[])
           ORDER BY n.id
           LIMIT :limit + 1000)
         UNION ALL
-        (SELECT q.id, q.group_id, q.expires, q.deliveries, q.lost_leases + (q.state = 2)::integer
+        (SELECT q.id, q.group_id, q.expires, q.deliveries, q.lost_leases + (q.state = 2)::integer,
+                q.waits_for IS NOT NULL
            FROM postroom_queue q
           WHERE q.box = :box AND q.available_at <= :now AND (q.state = 1 OR q.lease_until <= :now)
             AND q.id <> ALL (:seen::bigint[])
-            AND (:topics::text[] IS NULL OR (SELECT topic FROM postroom_message m WHERE m.id = q.id) = ANY (:topics))
+            AND (:topics::text[] IS NULL OR q.waits_for IS NOT NULL
+                 OR (SELECT topic FROM postroom_message m WHERE m.id = q.id) = ANY (:topics))
           ORDER BY q.available_at, q.id
           LIMIT :limit + 1000)) h
  WHERE h.group_id IS NULL
@@ -716,14 +723,15 @@ UPDATE postroom_queue q
 -- name: complete
 -- Deletes queue rows and inserts into the ledger with one statement. The DELETE finds rows by primary key in the order
 -- of the ids, and so locks them in that order; to lock them first would write each row twice. Returns one row: the ids
--- that are done, and their groups.
+-- that are done, and their groups. Watched steps of joins are settled only with :watched, in a transaction that wakes the
+-- continuations.
 WITH given AS MATERIALIZED (
     SELECT :ids::text::bigint[] AS ids, :fences::text::bigint[] AS fences
 ), gone AS (
     DELETE FROM postroom_queue q
      WHERE q.id = ANY ((SELECT ids FROM given)::bigint[])
        AND q.fence = ((SELECT fences FROM given))[width_bucket(q.id, (SELECT ids FROM given))]
-       AND q.box = :box AND q.owner = :owner AND q.state = 2
+       AND q.box = :box AND q.owner = :owner AND q.state = 2 AND (q.watched IS NULL OR :watched::boolean)
     RETURNING q.id, q.owner, q.attempt, q.deliveries, q.last_error, q.group_id
 ), kept AS (
     INSERT INTO postroom_ledger (id, box, completed_at, completed_by, ending, attempt, deliveries, last_error)
@@ -740,7 +748,7 @@ SELECT id, box, :now, NULL, :ending, attempt, deliveries, last_error
 
 -- name: dequeue
 -- Arrays.
-DELETE FROM postroom_queue WHERE id = ANY (:ids::bigint[]) RETURNING group_id
+DELETE FROM postroom_queue WHERE id = ANY (:ids::bigint[]) RETURNING id, group_id, watched
 
 -- name: erase_content
 -- Arrays.
@@ -829,7 +837,7 @@ WITH old AS MATERIALIZED (
      LIMIT :limit
        FOR UPDATE OF l SKIP LOCKED
 )
-DELETE FROM postroom_ledger l WHERE l.id = ANY (ARRAY (SELECT id FROM old)) RETURNING l.id
+DELETE FROM postroom_ledger l WHERE l.id = ANY (ARRAY (SELECT id FROM old)) RETURNING l.id, l.ending
 
 -- name: purge_dead
 -- Reads the dead index, whose condition is died_at. Skips rows that a replay has locked.
@@ -936,3 +944,223 @@ SELECT w.*
 -- name: find_by_ids
 -- Arrays. `box || ''` excludes an index on the box.
 SELECT e.* FROM postroom_entry e WHERE e.id = ANY (:ids::bigint[]) AND e.box || '' = :box ORDER BY e.id
+
+-- == joins ==
+--
+-- A look (joins.py) waits for no lock, so it cannot deadlock with settlements that come in batches. It locks a
+-- continuation, then its join, then a step to watch. Programs that attach, report, seal or cancel lock the join, then
+-- its continuation. A settlement locks the rows of its messages, then the continuations that it wakes.
+
+-- name: find_joins
+-- Parameters with types.
+SELECT j.id, j.number, j.tenant_id, j.expected_steps, j.attached_steps, j.completed_steps, j.failed_steps, j.status,
+       j.sealed, j.fails, j.wait_id, j.metadata, j.deadline, j.created_at, j.updated_at, j.on_complete_topic,
+       j.on_complete_payload, j.on_complete_format, j.on_fail_topic, j.on_fail_payload, j.on_fail_format
+  FROM postroom_join j
+ WHERE j.box = :box AND j.number > :after AND (:tenant_id::text IS NULL OR j.tenant_id = :tenant_id)
+ ORDER BY j.number
+ LIMIT :limit
+
+-- name: lock_join
+-- Only PostgreSQL locks rows. Waits for transactions that attach steps, and for a look.
+SELECT j.id, j.number, j.tenant_id, j.expected_steps, j.attached_steps, j.completed_steps, j.failed_steps, j.status,
+       j.sealed, j.fails, j.wait_id, j.metadata, j.deadline, j.created_at, j.updated_at, j.on_complete_topic,
+       j.on_complete_payload, j.on_complete_format, j.on_fail_topic, j.on_fail_payload, j.on_fail_format
+  FROM postroom_join j
+ WHERE j.id = :id AND j.box = :box
+   FOR UPDATE
+
+-- name: share_join
+-- Only PostgreSQL locks rows. Several transactions can attach steps to an open join; none can seal it meanwhile.
+SELECT j.id, j.number, j.tenant_id, j.expected_steps, j.attached_steps, j.completed_steps, j.failed_steps, j.status,
+       j.sealed, j.fails, j.wait_id, j.metadata, j.deadline, j.created_at, j.updated_at, j.on_complete_topic,
+       j.on_complete_payload, j.on_complete_format, j.on_fail_topic, j.on_fail_payload, j.on_fail_format
+  FROM postroom_join j
+ WHERE j.id = :id AND j.box = :box
+   FOR SHARE
+
+-- name: lock_join_now
+-- Only PostgreSQL locks rows. For a look, which waits for no lock.
+SELECT j.id, j.number, j.tenant_id, j.expected_steps, j.attached_steps, j.completed_steps, j.failed_steps, j.status,
+       j.sealed, j.fails, j.wait_id, j.metadata, j.deadline, j.created_at, j.updated_at, j.on_complete_topic,
+       j.on_complete_payload, j.on_complete_format, j.on_fail_topic, j.on_fail_payload, j.on_fail_format
+  FROM postroom_join j
+ WHERE j.id = :id AND j.box = :box
+   FOR UPDATE SKIP LOCKED
+
+-- name: find_steps
+-- A LATERAL subquery: a join might read all of the messages.
+SELECT s.message_id, m.source, m.message_id, s.status, s.attached_at
+  FROM (SELECT * FROM postroom_step s
+         WHERE s.join_id = :join AND s.message_id > :after
+         ORDER BY s.message_id
+         LIMIT :limit) s
+  LEFT JOIN LATERAL (
+        SELECT m.source, m.message_id FROM postroom_message m WHERE m.id = s.message_id LIMIT 1) m ON true
+ ORDER BY s.message_id
+
+-- name: lock_message
+-- Only PostgreSQL locks rows. A purge cannot delete the message before this transaction ends.
+SELECT id FROM postroom_message WHERE id = :id AND box || '' = :box FOR KEY SHARE
+
+-- name: lock_message_named
+-- Locks as lock_message does.
+SELECT id FROM postroom_message
+ WHERE box = :box AND message_id = :message_id AND source = :source AND retired = 0
+   FOR KEY SHARE
+
+-- name: insert_step
+-- Arrays.
+INSERT INTO postroom_join_member (join_id, message_id, attached_at)
+SELECT * FROM unnest(:join_id::uuid[], :message_id::bigint[], :attached_at::timestamptz[])
+ON CONFLICT (join_id, message_id) DO NOTHING
+
+-- name: add_steps
+-- Parameters with types.
+UPDATE postroom_join
+   SET attached_steps = attached_steps + :count::integer,
+       updated_at = CASE WHEN attached_steps + :count::integer = expected_steps THEN :now ELSE updated_at END
+ WHERE id = :id
+
+-- name: seal_join
+-- Booleans are not numbers here.
+UPDATE postroom_join SET sealed = true, updated_at = :now WHERE id = :id
+
+-- name: end_join
+-- Parameters with types.
+UPDATE postroom_join
+   SET status = :status::smallint, completed_steps = :completed::integer, failed_steps = :failed::integer,
+       updated_at = :now,
+       attached_steps = CASE WHEN expected_steps IS NULL THEN :attached::integer ELSE attached_steps END
+ WHERE id = :id
+
+-- name: lock_wait
+-- Only PostgreSQL locks rows. Waits for a look.
+SELECT id FROM postroom_queue WHERE id = :id AND state = 1 FOR UPDATE
+
+-- name: lock_waits
+-- Only PostgreSQL locks rows. Locks continuations and their messages, to which the end of a join writes, and skips
+-- locked ones. The coalesce() excludes the ready index.
+SELECT q.id, q.waits_for
+  FROM postroom_queue q
+  CROSS JOIN LATERAL (
+        SELECT m.id FROM postroom_message m WHERE m.id = q.id LIMIT 1 FOR UPDATE SKIP LOCKED) m
+ WHERE q.id = ANY (:ids::bigint[]) AND coalesce(q.available_at, 'infinity') <= :now
+   AND q.state = 1 AND q.waits_for IS NOT NULL
+ ORDER BY q.id
+   FOR UPDATE OF q SKIP LOCKED
+
+-- name: watch_step
+-- The last pending step that no other transaction has locked. The mark is set under its row lock: an ack of this step
+-- waits for the lock, and sees the mark. A step whose row is locked may be about to end, and is left out.
+UPDATE postroom_queue SET watched = true
+ WHERE id = (SELECT q.id
+               FROM (SELECT m.message_id, m.outcome FROM postroom_join_member m
+                      WHERE m.join_id = :join
+                      ORDER BY m.join_id DESC, m.message_id DESC) m
+               CROSS JOIN LATERAL (
+                     SELECT q.id FROM postroom_queue q
+                      WHERE q.id = m.message_id AND q.state <> 4
+                      LIMIT 1
+                        FOR NO KEY UPDATE SKIP LOCKED) q
+              WHERE m.outcome IS NULL
+              LIMIT 1)
+RETURNING id
+
+-- name: count_steps
+-- Arrays.
+SELECT g.id, s.status, count(*)
+  FROM unnest(:joins::uuid[]) AS g (id)
+  CROSS JOIN LATERAL (SELECT s.status FROM postroom_step s WHERE s.join_id = g.id OFFSET 0) s
+ GROUP BY g.id, s.status
+
+-- name: find_known_steps
+-- Arrays.
+SELECT m.message_id FROM postroom_join_member m WHERE m.join_id = :join AND m.message_id = ANY (:ids::bigint[])
+
+-- name: count_known_steps
+-- Arrays.
+SELECT count(*)
+  FROM unnest(:sources::text[], :message_ids::text[]) AS k (source, message_id)
+  CROSS JOIN LATERAL (
+        SELECT m.id FROM postroom_message m
+         WHERE m.box = :box AND m.message_id = k.message_id AND m.source = k.source AND m.retired = 0 LIMIT 1) m
+  CROSS JOIN LATERAL (
+        SELECT 1 FROM postroom_join_member j WHERE j.join_id = :join AND j.message_id = m.id LIMIT 1) j
+
+-- name: wake_continuations
+-- Arrays. Locks the continuations in id order. It waits for a look that has locked one: the look may have decided by
+-- the state before this transaction.
+WITH found AS MATERIALIZED (
+    SELECT j.wait_id
+      FROM unnest(:ids::bigint[]) AS i (id)
+      CROSS JOIN LATERAL (SELECT m.join_id FROM postroom_join_member m WHERE m.message_id = i.id OFFSET 0) m
+      CROSS JOIN LATERAL (
+            SELECT j.wait_id FROM postroom_join j WHERE j.id = m.join_id AND j.wait_id IS NOT NULL LIMIT 1) j
+), locked AS MATERIALIZED (
+    SELECT id FROM postroom_queue
+     WHERE id = ANY (ARRAY (SELECT wait_id FROM found)) AND state = 1 AND waits_for IS NOT NULL
+     ORDER BY id
+       FOR NO KEY UPDATE
+)
+UPDATE postroom_queue SET available_at = :now WHERE id = ANY (ARRAY (SELECT id FROM locked)) RETURNING id
+
+-- name: replace_steps
+-- Arrays. Puts the message :new in the place of the first superseded step of each join.
+WITH first AS MATERIALIZED (
+    SELECT m.join_id, min(m.message_id) AS message_id
+      FROM unnest(:ids::bigint[]) AS i (id)
+      CROSS JOIN LATERAL (
+            SELECT m.join_id, m.message_id FROM postroom_join_member m
+             WHERE m.message_id = i.id AND m.outcome IS NULL OFFSET 0) m
+      CROSS JOIN LATERAL (SELECT 1 FROM postroom_join j WHERE j.id = m.join_id AND j.status = 0 LIMIT 1) j
+     WHERE m.join_id IS DISTINCT FROM :join::uuid
+     GROUP BY m.join_id
+)
+UPDATE postroom_join_member m SET message_id = :new::bigint
+  FROM first
+ WHERE m.join_id = first.join_id AND m.message_id = first.message_id
+   AND NOT EXISTS (SELECT FROM postroom_join_member n WHERE n.join_id = first.join_id AND n.message_id = :new::bigint)
+RETURNING m.join_id
+
+-- name: watch_instead
+-- Arrays.
+UPDATE postroom_queue SET watched = true
+ WHERE id = :new AND EXISTS (SELECT FROM postroom_queue q WHERE q.id = ANY (:ids::bigint[]) AND q.watched)
+
+-- name: keep_failures
+-- Arrays.
+UPDATE postroom_join_member SET outcome = 2 WHERE message_id = ANY (:ids::bigint[]) AND outcome IS NULL
+
+-- name: purge_steps
+-- Locks the joins, and skips those that another transaction has locked.
+WITH old AS MATERIALIZED (
+    SELECT j.id FROM postroom_join j
+     WHERE j.box = :box AND j.status <> 0 AND j.updated_at <= :cutoff
+       AND NOT EXISTS (SELECT FROM postroom_queue q WHERE q.id = j.wait_id AND q.waits_for IS NOT NULL)
+     ORDER BY j.updated_at
+     LIMIT 100
+       FOR UPDATE SKIP LOCKED
+), steps AS MATERIALIZED (
+    SELECT m.join_id, m.message_id
+      FROM old
+      CROSS JOIN LATERAL (SELECT * FROM postroom_join_member m WHERE m.join_id = old.id OFFSET 0) m
+     LIMIT :limit
+)
+DELETE FROM postroom_join_member m
+ USING steps s
+ WHERE m.join_id = s.join_id AND m.message_id = s.message_id
+
+-- name: purge_joins
+-- Skips joins that another transaction has locked. A join whose continuation is a dead letter stays: a replay looks at
+-- it again.
+WITH old AS MATERIALIZED (
+    SELECT j.id FROM postroom_join j
+     WHERE j.box = :box AND j.status <> 0 AND j.updated_at <= :cutoff
+       AND NOT EXISTS (SELECT FROM postroom_queue q WHERE q.id = j.wait_id AND q.waits_for IS NOT NULL)
+       AND NOT EXISTS (SELECT FROM postroom_join_member m WHERE m.join_id = j.id)
+     ORDER BY j.updated_at
+     LIMIT :limit
+       FOR UPDATE SKIP LOCKED
+)
+DELETE FROM postroom_join WHERE id = ANY (ARRAY (SELECT id FROM old))

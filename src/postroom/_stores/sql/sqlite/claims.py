@@ -60,7 +60,11 @@ class UnorderedClaims:
         fit: list[Row] = []
         suspects: list[Row] = []
         dead_letters: list[DeadLetter] = []
+        waits: list[int] = []
         for row in found:
+            if row[rows.WAITS_FOR] is not None:
+                waits.append(row[rows.ID])
+                continue
             deliveries, lost = row[rows.DELIVERIES], row[rows.LOST_LEASES]
             cause = cause_of_death(box, deliveries=deliveries, lost_leases=lost, expires=row[rows.EXPIRES], now=now)
             if cause is not None:
@@ -73,7 +77,7 @@ class UnorderedClaims:
                 fit.append(row)
         takes_suspect = request.suspects and bool(suspects) and not fit
         taken = yield from self._claimer.claim(request, suspects[:1] if takes_suspect else fit, now)
-        return Taken(taken, dead_letters, takes_suspect, bool(suspects) and not takes_suspect)
+        return Taken(taken, dead_letters, takes_suspect, bool(suspects) and not takes_suspect, waits)
 
 
 class SqliteFronts:

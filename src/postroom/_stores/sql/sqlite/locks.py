@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from uuid import UUID
 
 from postroom._stores.sql.endings import DeadLetter
 from postroom._stores.sql.finding import Finding
+from postroom._stores.sql.join_rows import JoinRow
+from postroom._stores.sql.locks import JoinLock
 from postroom._stores.sql.rows import KnownKey
 from postroom._stores.sql.statements import SqlProgram, Statement
 from postroom.spi import Box, Filter, Key, StoredMessage
@@ -35,6 +38,10 @@ class WriteLock:
         names = {"box": box.key, "source": key.source, "message_id": key.message_id}
         found = yield Statement("find_key", names)
         return KnownKey(*found[0]) if found else None
+
+    def join(self, box: Box, join: UUID, lock: JoinLock) -> SqlProgram[JoinRow | None]:
+        found = yield Statement("find_join", {"box": box.key, "id": str(join)})
+        return JoinRow.of(found[0]) if found else None
 
     def waiting(self, box: Box, which: Filter) -> SqlProgram[list[StoredMessage]]:
         return (yield from self._finding.find_waiting(box, which))

@@ -44,11 +44,12 @@ class SqliteExpiredLeases:
 
 def build_queue(engine: Engine) -> Queue:
     """Builds the work queue of SQLite."""
-    common = CommonParts(engine)
+    notifications = NoNotifications()
+    common = CommonParts(engine, notifications)
     claimer = RowClaimer(engine)
     chosen = EngineParts(
         locks=WriteLock(common.finding),
-        notifications=NoNotifications(),
+        notifications=notifications,
         inserts=SqliteInserts(engine, common.new_rows),
         unordered=UnorderedClaims(engine, claimer),
         fronts=SqliteFronts(engine, common.lines, claimer),

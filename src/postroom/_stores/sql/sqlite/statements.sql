@@ -35,7 +35,8 @@ RETURNING revision
 -- name: find_claimable
 -- Rows of a box without order that can be claimed. Only SQLite reads before it claims: it has no UPDATE with LIMIT.
 -- Expired leases and waiting rows are two ranges of the ready index, and each is read only up to the limit. Suspects
--- are left out if the claim takes none, except undeliverable ones, which the claim makes dead.
+-- are left out if the claim takes none, except undeliverable ones, which the claim makes dead. Rows with waits_for are
+-- not claimed: the claim looks at their joins.
 SELECT w.*
   FROM (SELECT id, available_at FROM (
           SELECT id, available_at FROM postroom_queue
@@ -49,6 +50,7 @@ SELECT w.*
         SELECT id, available_at FROM (
           SELECT id, available_at FROM postroom_queue
            WHERE box = :box AND state = 1 AND available_at <= :now
+             AND (waits_for IS NULL OR id NOT IN (SELECT value FROM json_each(:in_hand)))
              AND (:suspects
                   OR lost_leases < CASE WHEN deliveries + 1 >= :max_deliveries THEN 1 ELSE :suspect_from END
                   OR deliveries >= :max_deliveries OR lost_leases >= :max_lost_leases OR expires <= :now)
@@ -73,10 +75,11 @@ SELECT w.*
         SELECT id, available_at FROM (
           SELECT q.id, q.available_at FROM postroom_queue q JOIN postroom_message m ON m.id = q.id
            WHERE q.box = :box AND q.state = 1 AND q.available_at <= :now
+             AND (q.waits_for IS NULL OR q.id NOT IN (SELECT value FROM json_each(:in_hand)))
              AND (:suspects
                   OR q.lost_leases < CASE WHEN q.deliveries + 1 >= :max_deliveries THEN 1 ELSE :suspect_from END
                   OR q.deliveries >= :max_deliveries OR q.lost_leases >= :max_lost_leases OR q.expires <= :now)
-             AND m.topic IN (SELECT value FROM json_each(:topics))
+             AND (q.waits_for IS NOT NULL OR m.topic IN (SELECT value FROM json_each(:topics)))
            ORDER BY q.available_at, q.id LIMIT :limit)
         ORDER BY available_at, id LIMIT :limit) picked
   JOIN postroom_work w ON w.id = picked.id
@@ -100,9 +103,10 @@ SELECT g.value FROM json_each(:groups) g
 -- name: find_candidates
 -- Rows of a FIFO box that can be claimed by their time. Two ranges of the ready index, as in find_claimable. No group
 -- is locked: the transaction has the write lock.
-SELECT h.id, h.group_id, h.expires, h.deliveries, h.lost_leases, :now
+SELECT h.id, h.group_id, h.expires, h.deliveries, h.lost_leases, :now, h.waits_for IS NOT NULL
   FROM (SELECT * FROM (
-          SELECT id, group_id, expires, deliveries, lost_leases + 1 AS lost_leases, available_at FROM postroom_queue
+          SELECT id, group_id, expires, deliveries, lost_leases + 1 AS lost_leases, available_at, NULL AS waits_for
+            FROM postroom_queue
            WHERE box = :box AND state = 2 AND available_at <= :now AND id NOT IN (SELECT value FROM json_each(:seen))
              AND (:topics IS NULL
                   OR (SELECT topic FROM postroom_message m WHERE m.id = postroom_queue.id)
@@ -110,9 +114,9 @@ SELECT h.id, h.group_id, h.expires, h.deliveries, h.lost_leases, :now
            ORDER BY available_at, id LIMIT :limit)
         UNION ALL
         SELECT * FROM (
-          SELECT id, group_id, expires, deliveries, lost_leases, available_at FROM postroom_queue
+          SELECT id, group_id, expires, deliveries, lost_leases, available_at, waits_for FROM postroom_queue
            WHERE box = :box AND state = 1 AND available_at <= :now AND id NOT IN (SELECT value FROM json_each(:seen))
-             AND (:topics IS NULL
+             AND (:topics IS NULL OR waits_for IS NOT NULL
                   OR (SELECT topic FROM postroom_message m WHERE m.id = postroom_queue.id)
                      IN (SELECT value FROM json_each(:topics)))
            ORDER BY available_at, id LIMIT :limit)) h
@@ -208,7 +212,7 @@ SELECT id, box, :now, NULL, :ending, attempt, deliveries, last_error
 
 -- name: dequeue
 -- JSON instead of an array.
-DELETE FROM postroom_queue WHERE id IN (SELECT value FROM json_each(:ids)) RETURNING group_id
+DELETE FROM postroom_queue WHERE id IN (SELECT value FROM json_each(:ids)) RETURNING id, group_id, watched
 
 -- name: erase_content
 -- JSON instead of an array.
@@ -253,7 +257,7 @@ DELETE FROM postroom_ledger
                  AND (:window IS NULL OR m.first_seen + :window <= :now)
                ORDER BY l.completed_at, l.id
                LIMIT :limit)
-RETURNING id
+RETURNING id, ending
 
 -- name: purge_dead
 -- The partial index is on the state. No row needs a lock.
@@ -273,3 +277,95 @@ RETURNING id, group_id
 -- name: delete_messages
 -- JSON instead of an array.
 DELETE FROM postroom_message WHERE id IN (SELECT value FROM json_each(:ids))
+
+-- == joins ==
+
+-- name: lock_waits
+-- The write lock is enough. JSON instead of an array.
+SELECT q.id, q.waits_for
+  FROM json_each(:ids) i CROSS JOIN postroom_queue q ON q.id = i.value
+ WHERE q.state = 1 AND q.waits_for IS NOT NULL AND q.available_at <= :now
+
+-- name: watch_step
+-- No row is locked by another transaction. The last step, since steps are usually handled in order.
+UPDATE postroom_queue SET watched = 1
+ WHERE id = (SELECT q.id FROM postroom_join_member m CROSS JOIN postroom_queue q ON q.id = m.message_id
+              WHERE m.join_id = :join AND m.outcome IS NULL AND q.state <> 4
+              ORDER BY m.message_id DESC
+              LIMIT 1)
+RETURNING id
+
+-- name: count_steps
+-- JSON instead of an array.
+SELECT s.join_id, s.status, count(*)
+  FROM json_each(:joins) g CROSS JOIN postroom_step s ON s.join_id = g.value
+ GROUP BY s.join_id, s.status
+
+-- name: find_known_steps
+-- JSON instead of an array.
+SELECT m.message_id FROM json_each(:ids) i CROSS JOIN postroom_join_member m ON m.join_id = :join AND m.message_id = i.value
+
+-- name: count_known_steps
+-- JSON instead of arrays.
+SELECT count(*)
+  FROM json_each(:sources) s
+  CROSS JOIN json_each(:message_ids) i ON i.key = s.key
+  CROSS JOIN postroom_message m
+          ON m.box = :box AND m.message_id = i.value AND m.source = s.value AND m.retired = 0
+  CROSS JOIN postroom_join_member j ON j.join_id = :join AND j.message_id = m.id
+
+-- name: wake_continuations
+-- JSON instead of an array.
+UPDATE postroom_queue SET available_at = :now
+ WHERE id IN (SELECT j.wait_id
+                FROM json_each(:ids) i
+                CROSS JOIN postroom_join_member m ON m.message_id = i.value
+                CROSS JOIN postroom_join j ON j.id = m.join_id
+               WHERE j.wait_id IS NOT NULL)
+   AND state = 1 AND waits_for IS NOT NULL
+RETURNING id
+
+-- name: replace_steps
+-- Puts the message :new in the place of the first superseded step of each join. JSON instead of an array.
+UPDATE postroom_join_member SET message_id = :new
+ WHERE (join_id, message_id) IN (
+        SELECT m.join_id, min(m.message_id)
+          FROM json_each(:ids) i
+          CROSS JOIN postroom_join_member m ON m.message_id = i.value
+          CROSS JOIN postroom_join j ON j.id = m.join_id
+         WHERE m.outcome IS NULL AND j.status = 0 AND m.join_id IS NOT :join
+         GROUP BY m.join_id)
+   AND NOT EXISTS (SELECT 1 FROM postroom_join_member n
+                    WHERE n.join_id = postroom_join_member.join_id AND n.message_id = :new)
+RETURNING join_id
+
+-- name: watch_instead
+-- JSON instead of an array.
+UPDATE postroom_queue SET watched = 1
+ WHERE id = :new
+   AND EXISTS (SELECT 1 FROM json_each(:ids) i CROSS JOIN postroom_queue q ON q.id = i.value WHERE q.watched)
+
+-- name: keep_failures
+-- JSON instead of an array.
+UPDATE postroom_join_member SET outcome = 2
+ WHERE message_id IN (SELECT value FROM json_each(:ids)) AND outcome IS NULL
+
+-- name: purge_steps
+-- No row needs a lock.
+DELETE FROM postroom_join_member
+ WHERE (join_id, message_id) IN (
+        SELECT m.join_id, m.message_id
+          FROM postroom_join j
+          CROSS JOIN postroom_join_member m ON m.join_id = j.id
+         WHERE j.box = :box AND j.status <> 0 AND j.updated_at <= :cutoff
+           AND NOT EXISTS (SELECT 1 FROM postroom_queue q WHERE q.id = j.wait_id AND q.waits_for IS NOT NULL)
+         LIMIT :limit)
+
+-- name: purge_joins
+-- No row needs a lock. A join whose continuation is a dead letter stays: a replay looks at it again.
+DELETE FROM postroom_join
+ WHERE id IN (SELECT j.id FROM postroom_join j
+               WHERE j.box = :box AND j.status <> 0 AND j.updated_at <= :cutoff
+                 AND NOT EXISTS (SELECT 1 FROM postroom_queue q WHERE q.id = j.wait_id AND q.waits_for IS NOT NULL)
+                 AND NOT EXISTS (SELECT 1 FROM postroom_join_member m WHERE m.join_id = j.id)
+               LIMIT :limit)

@@ -64,7 +64,9 @@ CREATE TABLE postroom_queue (
     group_id      text     COLLATE "C",               -- the FIFO group in whose line it is
     holds         text     COLLATE "C",               -- claimed: the group that it holds, equal to group_id
     collapse_key  text     COLLATE "C",
-    last_error    text
+    last_error    text,
+    waits_for     uuid,                               -- the join whose end it waits for: it is not claimed before
+    watched       boolean                             -- true: a join waits for its end
 ) WITH (fillfactor = 40,
         autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
         autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 100000,
@@ -100,11 +102,66 @@ CREATE TABLE postroom_ledger (
     attempt       integer     NOT NULL,
     deliveries    integer     NOT NULL,
     box           text        COLLATE "C" NOT NULL,
-    ending        text        NOT NULL,               -- handled, marked, superseded, discarded or cancelled
+    ending        text        NOT NULL,               -- handled, marked, superseded, discarded, cancelled or joined
     last_error    text
 );
 
 CREATE INDEX postroom_ledger_completed ON postroom_ledger (box, completed_at);
+
+-- Joins (docs/decisions/0015). The counts are NULL until the join has ended: a step is pending, completed or failed by
+-- the state of its message.
+CREATE TABLE postroom_join (
+    id                   uuid        NOT NULL PRIMARY KEY,
+    number               bigint      NOT NULL,          -- ascending in the order in which joins were started
+    wait_id              bigint,                        -- the continuation
+    deadline             timestamptz,
+    created_at           timestamptz NOT NULL,
+    updated_at           timestamptz NOT NULL,
+    expected_steps       integer,                       -- NULL: an open join
+    attached_steps       integer     NOT NULL DEFAULT 0,  -- not counted in an open join
+    completed_steps      integer,
+    failed_steps         integer,
+    status               smallint    NOT NULL DEFAULT 0,  -- 0 pending, 1 completed, 2 failed, 3 cancelled
+    sealed               boolean     NOT NULL DEFAULT false,
+    fails                boolean     NOT NULL DEFAULT true,  -- it fails if a step fails
+    box                  text        COLLATE "C" NOT NULL,
+    tenant_id            text        COLLATE "C" NOT NULL,
+    metadata             text,
+    on_complete_topic    text,
+    on_complete_payload  bytea,
+    on_complete_format   text,
+    on_fail_topic        text,
+    on_fail_payload      bytea,
+    on_fail_format       text
+);
+
+CREATE UNIQUE INDEX postroom_join_number ON postroom_join (box, number);
+CREATE INDEX postroom_join_ended ON postroom_join (box, updated_at) WHERE status <> 0;
+
+-- The steps of joins. The outcome is NULL, unless the state of the message does not show it: 1 completed, 2 failed.
+CREATE TABLE postroom_join_member (
+    join_id      uuid        NOT NULL REFERENCES postroom_join (id) ON DELETE CASCADE,
+    message_id   bigint      NOT NULL,
+    attached_at  timestamptz NOT NULL,
+    outcome      smallint,
+    PRIMARY KEY (join_id, message_id)
+);
+
+CREATE INDEX postroom_join_member_message ON postroom_join_member (message_id);
+
+-- The status of each step: 0 pending, 1 completed, 2 failed.
+CREATE VIEW postroom_step AS
+SELECT m.join_id, m.message_id, m.attached_at,
+       CASE WHEN m.outcome IS NOT NULL THEN m.outcome::integer
+            WHEN q.state = 4 THEN 2
+            WHEN q.state IS NOT NULL THEN 0
+            WHEN l.ending IN ('cancelled', 'discarded') THEN 2
+            ELSE 1 END AS status
+  FROM postroom_join_member m
+  LEFT JOIN LATERAL (SELECT q.state FROM postroom_queue q WHERE q.id = m.message_id LIMIT 1) q ON m.outcome IS NULL
+  LEFT JOIN LATERAL (
+        SELECT l.ending FROM postroom_ledger l WHERE l.id = m.message_id LIMIT 1) l
+         ON m.outcome IS NULL AND q.state IS NULL;
 
 -- Messages with a queue row: content and progress. The columns are those of postroom_entry.
 CREATE VIEW postroom_work AS
@@ -113,7 +170,7 @@ SELECT m.id, m.source, m.message_id, m.topic, m.payload, m.format, m.headers, m.
        q.state::integer AS state, q.attempt, q.deliveries, q.last_error, q.owner, q.fence,
        CASE q.state WHEN 2 THEN q.lease_until ELSE q.available_at END AS available_at,
        q.died_at AS completed_at, NULL::uuid AS completed_by, NULL::text AS ending, q.group_id AS line, m.box,
-       q.lost_leases
+       q.lost_leases, q.waits_for
   FROM postroom_queue q
   JOIN postroom_message m ON m.id = q.id;
 
@@ -125,7 +182,7 @@ SELECT m.id, m.source, m.message_id, m.topic, m.payload, m.format, m.headers, m.
        coalesce(q.deliveries, l.deliveries) AS deliveries, coalesce(q.last_error, l.last_error) AS last_error,
        q.owner, q.fence, CASE q.state WHEN 2 THEN q.lease_until ELSE q.available_at END AS available_at,
        coalesce(q.died_at, l.completed_at) AS completed_at, l.completed_by, l.ending, q.group_id AS line, m.box,
-       q.lost_leases
+       q.lost_leases, q.waits_for
   FROM postroom_message m
   LEFT JOIN postroom_queue q ON q.id = m.id
   LEFT JOIN postroom_ledger l ON l.id = m.id;
@@ -162,3 +219,16 @@ SELECT e.id, substr(e.box, 8) AS outbox_name, e.message_id, e.topic,
        e.completed_by AS processed_by, e.ending, e.group_id, e.collapse_key
   FROM postroom_entry e
  WHERE e.box >= 'outbox:' AND e.box < 'outbox;';
+
+CREATE VIEW postroom_outbox_join AS
+SELECT j.id AS join_id, substr(j.box, 8) AS outbox_name, j.tenant_id, j.expected_steps,
+       coalesce(j.completed_steps, s.completed) AS completed_steps, coalesce(j.failed_steps, s.failed) AS failed_steps,
+       j.status, j.created_at AS created_utc, j.updated_at AS last_updated_utc, j.metadata
+  FROM postroom_join j
+  LEFT JOIN LATERAL (
+        SELECT (count(*) FILTER (WHERE s.status = 1))::integer AS completed,
+               (count(*) FILTER (WHERE s.status = 2))::integer AS failed
+          FROM postroom_step s WHERE s.join_id = j.id) s ON j.completed_steps IS NULL;
+
+CREATE VIEW postroom_outbox_join_member AS
+SELECT s.join_id, s.message_id AS outbox_message_id, s.status, s.attached_at AS created_utc FROM postroom_step s;

@@ -61,7 +61,9 @@ CREATE TABLE postroom_queue (
     expires       INTEGER,
     stale         INTEGER NOT NULL DEFAULT 0,    -- 1: the content was replaced while it was claimed
     last_error    TEXT,
-    died_at       INTEGER
+    died_at       INTEGER,
+    waits_for     TEXT,                          -- the join whose end it waits for: it is not claimed before
+    watched       INTEGER                        -- 1: a join waits for its end
 );
 
 -- The ready index has only rows that can be claimed, now or later. Dead and sleeping rows cost a claim nothing.
@@ -79,7 +81,7 @@ CREATE TABLE postroom_ledger (
     box           TEXT    NOT NULL,
     completed_at  INTEGER NOT NULL,
     completed_by  TEXT,
-    ending        TEXT    NOT NULL,              -- handled, marked, superseded, discarded or cancelled
+    ending        TEXT    NOT NULL,              -- handled, marked, superseded, discarded, cancelled or joined
     attempt       INTEGER NOT NULL,
     deliveries    INTEGER NOT NULL,
     last_error    TEXT
@@ -87,13 +89,67 @@ CREATE TABLE postroom_ledger (
 
 CREATE INDEX postroom_ledger_completed ON postroom_ledger (box, completed_at);
 
+-- Joins (docs/decisions/0015). The counts are NULL until the join has ended: a step is pending, completed or failed by
+-- the state of its message.
+CREATE TABLE postroom_join (
+    id                   TEXT        NOT NULL PRIMARY KEY,
+    number               INTEGER     NOT NULL,          -- ascending in the order in which joins were started
+    wait_id              INTEGER,                       -- the continuation
+    deadline             INTEGER,
+    created_at           INTEGER     NOT NULL,
+    updated_at           INTEGER     NOT NULL,
+    expected_steps       INTEGER,                       -- NULL: an open join
+    attached_steps       INTEGER     NOT NULL DEFAULT 0,  -- not counted in an open join
+    completed_steps      INTEGER,
+    failed_steps         INTEGER,
+    status               INTEGER     NOT NULL DEFAULT 0,  -- 0 pending, 1 completed, 2 failed, 3 cancelled
+    sealed               INTEGER     NOT NULL DEFAULT 0,
+    fails                INTEGER     NOT NULL DEFAULT 1,  -- it fails if a step fails
+    box                  TEXT        NOT NULL,
+    tenant_id            TEXT        NOT NULL,
+    metadata             TEXT,
+    on_complete_topic    TEXT,
+    on_complete_payload,
+    on_complete_format   TEXT,
+    on_fail_topic        TEXT,
+    on_fail_payload,
+    on_fail_format       TEXT
+);
+
+CREATE UNIQUE INDEX postroom_join_number ON postroom_join (box, number);
+CREATE INDEX postroom_join_ended ON postroom_join (box, updated_at) WHERE status <> 0;
+
+-- The steps of joins. The outcome is NULL, unless the state of the message does not show it: 1 completed, 2 failed.
+CREATE TABLE postroom_join_member (
+    join_id      TEXT        NOT NULL REFERENCES postroom_join (id) ON DELETE CASCADE,
+    message_id   INTEGER     NOT NULL,
+    attached_at  INTEGER     NOT NULL,
+    outcome      INTEGER,
+    PRIMARY KEY (join_id, message_id)
+);
+
+CREATE INDEX postroom_join_member_message ON postroom_join_member (message_id);
+
+-- The status of each step: 0 pending, 1 completed, 2 failed.
+CREATE VIEW postroom_step AS
+SELECT m.join_id, m.message_id, m.attached_at,
+       CASE WHEN m.outcome IS NOT NULL THEN m.outcome
+            WHEN q.state = 4 THEN 2
+            WHEN q.state IS NOT NULL THEN 0
+            WHEN l.ending IN ('cancelled', 'discarded') THEN 2
+            ELSE 1 END AS status
+  FROM postroom_join_member m
+  LEFT JOIN postroom_queue q ON q.id = m.message_id
+  LEFT JOIN postroom_ledger l ON l.id = m.message_id;
+
 -- Messages with a queue row: content and progress. The columns are those of postroom_entry.
 CREATE VIEW postroom_work AS
 SELECT m.id, m.source, m.message_id, m.topic, m.payload, m.format, m.headers, m.correlation_id, m.group_id,
        m.collapse_key, m.hash, m.due, m.expires, m.received_at, m.first_seen, m.last_seen, m.revision,
        q.state, q.attempt, q.deliveries, q.last_error, q.owner, q.fence, q.available_at,
        q.died_at AS completed_at, NULL AS completed_by, NULL AS ending, q.group_id AS line, m.box,
-       q.lost_leases + (q.state = 2) AS lost_leases  -- a claim reads only expired leases: it counts them as lost
+       q.lost_leases + (q.state = 2) AS lost_leases,  -- a claim reads only expired leases: it counts them as lost
+       q.waits_for
   FROM postroom_queue q
   JOIN postroom_message m ON m.id = q.id;
 
@@ -105,7 +161,7 @@ SELECT m.id, m.source, m.message_id, m.topic, m.payload, m.format, m.headers, m.
        coalesce(q.deliveries, l.deliveries) AS deliveries, coalesce(q.last_error, l.last_error) AS last_error,
        q.owner, q.fence, q.available_at,
        coalesce(q.died_at, l.completed_at) AS completed_at, l.completed_by, l.ending, q.group_id AS line, m.box,
-       q.lost_leases
+       q.lost_leases, q.waits_for
   FROM postroom_message m
   LEFT JOIN postroom_queue q ON q.id = m.id
   LEFT JOIN postroom_ledger l ON l.id = m.id;
@@ -138,3 +194,18 @@ SELECT e.id, substr(e.box, 8) AS outbox_name, e.message_id, e.topic, e.payload, 
        e.completed_by AS processed_by, e.ending, e.group_id, e.collapse_key
   FROM postroom_entry e
  WHERE e.box >= 'outbox:' AND e.box < 'outbox;';
+
+CREATE VIEW postroom_outbox_join AS
+SELECT j.id AS join_id, substr(j.box, 8) AS outbox_name, j.tenant_id, j.expected_steps,
+       coalesce(j.completed_steps,
+                (SELECT count(*) FROM postroom_step s WHERE s.join_id = j.id AND s.status = 1)) AS completed_steps,
+       coalesce(j.failed_steps,
+                (SELECT count(*) FROM postroom_step s WHERE s.join_id = j.id AND s.status = 2)) AS failed_steps,
+       j.status, strftime('%Y-%m-%dT%H:%M:%fZ', j.created_at / 1e6, 'unixepoch') AS created_utc,
+       strftime('%Y-%m-%dT%H:%M:%fZ', j.updated_at / 1e6, 'unixepoch') AS last_updated_utc, j.metadata
+  FROM postroom_join j;
+
+CREATE VIEW postroom_outbox_join_member AS
+SELECT s.join_id, s.message_id AS outbox_message_id, s.status,
+       strftime('%Y-%m-%dT%H:%M:%fZ', s.attached_at / 1e6, 'unixepoch') AS created_utc
+  FROM postroom_step s;
