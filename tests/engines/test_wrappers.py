@@ -25,6 +25,7 @@ from postroom.spi import (
     ClaimRequest,
     Draft,
     Exchanger,
+    JoinStore,
     KeyStore,
     Migrator,
     QueueStore,
@@ -68,8 +69,11 @@ def test_a_verb_that_a_wrapper_does_not_change_costs_no_call() -> None:
 def test_every_verb_of_the_protocols_is_known() -> None:
     assert {name for name, verb in VERBS.items() if verb.takes_tx} == {
         *("put", "claim", "settle", "replay", "record", "mark", "cancel", "record_order"),
+        *("start_join", "attach_steps", "report_step", "put_wait", "seal_join", "cancel_join"),
     }
-    assert {name for name, verb in VERBS.items() if verb.reads} == {"find", "counts", "boxes", "schema_version"}
+    assert {name for name, verb in VERBS.items() if verb.reads} == {
+        *("find", "counts", "boxes", "schema_version", "find_joins", "find_steps"),
+    }
     assert {name for name, verb in VERBS.items() if not verb.is_async} == {
         *("transaction", "is_transient", "schema_script"),
     }
@@ -79,7 +83,7 @@ def test_every_verb_of_the_protocols_is_known() -> None:
 def test_one_part_of_the_sql_queue_has_the_program_of_a_verb(url: str) -> None:
     queue: Any = open_store(url, mode="sync")._queue
     for verb in VERBS.values():
-        if verb.protocol in {QueueStore, KeyStore, Exchanger, BoxLister}:
+        if verb.protocol in {QueueStore, KeyStore, JoinStore, Exchanger, BoxLister}:
             assert len([part for part in queue._parts if hasattr(part, verb.name)]) == 1, verb.name
     with pytest.raises(AttributeError, match="no part of the queue has a program 'unknown'"):
         queue.unknown  # noqa: B018 - it raises

@@ -9,14 +9,25 @@ from collections.abc import Sequence
 from postroom._kernel.observer import Event, Observer, is_observed
 from postroom._kernel.texts import ErrorTexts
 from postroom._stores.wrapper import AnyStore, AsyncVerb, StoreWrapper
-from postroom.spi import VERBS, Box, ClaimRequest, KeyStore, QueueStore, Settled, Settlement, StoredMessage, Verb
+from postroom.spi import (
+    VERBS,
+    Box,
+    ClaimRequest,
+    JoinStore,
+    KeyStore,
+    QueueStore,
+    Settled,
+    Settlement,
+    StoredMessage,
+    Verb,
+)
 
-OBSERVED = frozenset(verb.name for verb in VERBS.values() if verb.protocol in {QueueStore, KeyStore})
+OBSERVED = frozenset(verb.name for verb in VERBS.values() if verb.protocol in {QueueStore, KeyStore, JoinStore})
 """The verbs that emit an event of their name."""
 
 
 class ObservedStore(StoreWrapper):
-    """Emits events of the verbs of `QueueStore` and `KeyStore`, and of an exchange as `settle` and `claim`.
+    """Emits events of the verbs of `QueueStore`, `KeyStore` and `JoinStore`, and of an exchange as `settle` and `claim`.
 
     A verb that no observer wants is forwarded as it is.
     """

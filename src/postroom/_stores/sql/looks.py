@@ -23,7 +23,7 @@ from postroom._stores.sql.locks import Locks
 from postroom._stores.sql.statements import SqlProgram, Statement, StoredTime, current_time
 from postroom.spi import Box, ClaimRequest, Ending, JoinStatus
 
-LOOK_AGAIN = timedelta(milliseconds=20)
+LOOK_AGAIN = timedelta(milliseconds=10)
 """After which a continuation is looked at again whose join, or whose pending steps, were locked."""
 LONGEST_SLEEP = timedelta(hours=1)
 """After which a sleeping continuation is looked at in any case."""
