@@ -298,6 +298,9 @@ UPDATE postroom_queue SET available_at = :now WHERE id = :id AND state = 1 AND w
 -- Returns the continuation if it waits for its join.
 SELECT id FROM postroom_queue WHERE id = :id AND state = 1
 
+-- name: watch_step
+UPDATE postroom_queue SET watched = 1 WHERE id = :id
+
 -- name: sleep_wait
 UPDATE postroom_queue SET available_at = :at WHERE id = :id
 

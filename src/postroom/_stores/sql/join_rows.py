@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from postroom._kernel.joins import FollowUp, JoinId, StepCounts, is_filled, status_of
 from postroom._stores.sql.engine import Engine, Stored
-from postroom._stores.sql.statements import SqlProgram, Statement, StoredTime
+from postroom._stores.sql.statements import Many, SqlProgram, Statement, StoredTime
 from postroom.spi import Join, JoinStatus, StepStatus
 
 STATUSES = tuple(JoinStatus)
@@ -49,7 +49,7 @@ class JoinRow(NamedTuple):
     def is_filled(self) -> bool:
         return is_filled(self.expected_steps, self.attached_steps, is_sealed=bool(self.sealed))
 
-    def is_past_deadline(self, now: StoredTime) -> bool:
+    def is_late(self, now: StoredTime) -> bool:
         return self.deadline is not None and bool(self.deadline <= now)
 
     def status_by(self, counts: StepCounts, now: StoredTime) -> JoinStatus:
@@ -58,7 +58,7 @@ class JoinRow(NamedTuple):
             counts,
             filled=self.is_filled,
             fail_if_any_step_failed=bool(self.fails),
-            is_past_deadline=self.is_past_deadline(now),
+            is_past_deadline=self.is_late(now),
         )
 
     def to_join(self, engine: Engine, counts: StepCounts, now: StoredTime) -> Join:
@@ -94,7 +94,10 @@ def count_steps(engine: Engine, joins: Sequence[Stored]) -> SqlProgram[dict[Stor
     return {join: StepCounts(*counts) for join, counts in counted.items()}
 
 
-def end_join(join: JoinRow, status: JoinStatus, counts: StepCounts) -> Statement:
-    """Returns the statement that stores the end of a join."""
-    counted = {"completed": counts.completed, "failed": counts.failed, "attached": sum(counts)}
-    return Statement("end_join", {"id": join.id, "status": STATUSES.index(status), **counted})
+def end_joins(ended: Sequence[tuple[JoinRow, JoinStatus, StepCounts]]) -> Many:
+    """Returns the step that stores the ends of joins."""
+    rows = [
+        (join.id, STATUSES.index(status), counts.completed, counts.failed, sum(counts))
+        for join, status, counts in ended
+    ]
+    return Many("end_join", ("id", "status", "completed", "failed", "attached"), rows)

@@ -10,7 +10,7 @@ from postroom._stores.sql.arrivals import Arrivals
 from postroom._stores.sql.attaching import Attaching
 from postroom._stores.sql.endings import Endings
 from postroom._stores.sql.engine import Engine
-from postroom._stores.sql.join_rows import STEP_STATUSES, JoinRow, count_steps, end_join
+from postroom._stores.sql.join_rows import STEP_STATUSES, JoinRow, count_steps, end_joins
 from postroom._stores.sql.locks import Locks
 from postroom._stores.sql.statements import SqlProgram, Statement, current_time
 from postroom.errors import JoinEnded, JoinNotFound, MessageNotFound
@@ -127,7 +127,7 @@ class Joins:
         if row.status:
             return False
         counts = (yield from count_steps(self._engine, [row.id])).get(row.id, StepCounts())
-        yield end_join(row, JoinStatus.CANCELLED, counts)
+        yield end_joins([(row, JoinStatus.CANCELLED, counts)])
         if row.wait_id is not None:
             waiting = yield Statement("lock_wait", {"id": row.wait_id})
             erase = box.retention.on_success == "delete"

@@ -7,12 +7,13 @@ from typing import Literal, Protocol
 from uuid import UUID
 
 from postroom._stores.sql.endings import DeadLetter
+from postroom._stores.sql.engine import Stored
 from postroom._stores.sql.join_rows import JoinRow
 from postroom._stores.sql.rows import KnownKey
 from postroom._stores.sql.statements import SqlProgram
 from postroom.spi import Box, Filter, Key, StoredMessage
 
-JoinLock = Literal["update", "attach", "now"]
+JoinLock = Literal["update", "attach"]
 
 
 class Locks(Protocol):
@@ -37,9 +38,11 @@ class Locks(Protocol):
     def join(self, box: Box, join: UUID, lock: JoinLock) -> SqlProgram[JoinRow | None]:
         """Locks a join, and returns it; None if there is none.
 
-        `update` excludes all other locks. `attach` lets several transactions attach steps to an open join. `now` waits
-        for no lock: it returns None for a join that another transaction has locked.
+        `update` excludes all other locks. `attach` lets several transactions attach steps to an open join.
         """
+
+    def joins_now(self, box: Box, joins: Sequence[Stored]) -> SqlProgram[list[JoinRow]]:
+        """Locks joins, and returns those that no other transaction has locked."""
 
     def waiting(self, box: Box, which: Filter) -> SqlProgram[list[StoredMessage]]:
         """Locks the waiting messages that match the filter, and returns them."""

@@ -1,6 +1,6 @@
 """The look of a claim at the joins of continuations (docs/decisions/0015).
 
-A look waits for no lock. It runs in these steps:
+A claim looks at all continuations that it has read together. A look waits for no lock. It runs in these steps:
 
 1. It locks the continuation, then its join. What another transaction has locked it leaves for a later claim.
 2. If the join has all its steps, it marks one pending step as watched, under the row lock of that step. The transaction
@@ -13,27 +13,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import NamedTuple
 
 from postroom._kernel.joins import StepCounts, failure_of
 from postroom._stores.sql.endings import DeadLetter, Endings
 from postroom._stores.sql.engine import Engine, Stored
-from postroom._stores.sql.join_rows import JoinRow, count_steps, end_join
+from postroom._stores.sql.join_rows import JoinRow, count_steps, end_joins
 from postroom._stores.sql.locks import Locks
-from postroom._stores.sql.statements import SqlProgram, Statement, StoredTime, current_time
+from postroom._stores.sql.statements import Many, SqlProgram, Statement, StoredTime, current_time
 from postroom.spi import Box, ClaimRequest, Ending, JoinStatus
 
 LOOK_AGAIN = timedelta(milliseconds=10)
 """After which a continuation is looked at again whose join, or whose pending steps, were locked."""
 LONGEST_SLEEP = timedelta(hours=1)
 """After which a sleeping continuation is looked at in any case."""
-
-
-class Looked(NamedTuple):
-    """A row of the statement `lock_waits`: a continuation."""
-
-    id: int
-    join: Stored
 
 
 class Looks:
@@ -50,52 +42,83 @@ class Looks:
             return []
         now = yield from current_time()
         found = yield Statement("lock_waits", {"ids": self._engine.array(sorted(ids))})
-        released: list[int] = []
-        for row in found:
-            if (yield from self._look(box, Looked(*row), request, now)):
-                released.append(row[0])
+        waits = {join: id_ for id_, join in found}
+        joins = yield from self._locks.joins_now(box, list(waits))
+        released = yield from self._decide(box, waits, joins, request, now)
         return [id_ for id_ in ids if id_ not in released]
 
-    def _look(self, box: Box, wait: Looked, request: ClaimRequest, now: StoredTime) -> SqlProgram[bool]:
-        """Returns True if the continuation can be claimed now."""
-        join = yield from self._locks.join(box, self._engine.owner(wait.join), "now")
-        if join is None:
-            return (yield from self._again(wait, request, now))
-        if join.is_filled and not join.is_past_deadline(now):
-            watched = yield Statement("watch_step", {"join": wait.join})
-            if watched:
-                return (yield from self._sleep(wait, join, now))
-        counts = (yield from count_steps(self._engine, [wait.join])).get(join.id, StepCounts())
-        status = join.status_by(counts, now)
-        if status is JoinStatus.PENDING:
-            if join.is_filled:
-                return (yield from self._again(wait, request, now))
-            return (yield from self._sleep(wait, join, now))
-        return (yield from self._end(box, wait, join, status, counts))
+    def _decide(
+        self,
+        box: Box,
+        waits: dict[Stored, int],
+        joins: Sequence[JoinRow],
+        request: ClaimRequest,
+        now: StoredTime,
+    ) -> SqlProgram[set[int]]:
+        """Lets continuations sleep, or ends their joins. Returns the continuations that can be claimed now.
 
-    def _again(self, wait: Looked, request: ClaimRequest, now: StoredTime) -> SqlProgram[bool]:
-        yield Statement("sleep_wait", {"id": wait.id, "at": now + self._engine.duration(LOOK_AGAIN)})
-        if request.expect is not None:
+        `waits`: continuations by join. `joins`: those that could be locked.
+        """
+        watched = yield from self._watch([join.id for join in joins if join.is_filled and not join.is_late(now)])
+        undecided = [join for join in joins if join.id not in watched]
+        counts = yield from count_steps(self._engine, [join.id for join in undecided])
+        asleep = [join for join in joins if join.id in watched]
+        again = waits.keys() - {join.id for join in joins}
+        ended: list[tuple[JoinRow, JoinStatus, StepCounts]] = []
+        for join in undecided:
+            counted = counts.get(join.id, StepCounts())
+            status = join.status_by(counted, now)
+            if status is not JoinStatus.PENDING:
+                ended.append((join, status, counted))
+            elif join.is_filled:
+                again.add(join.id)  # transactions that may be about to end its pending steps have locked them
+            else:
+                asleep.append(join)
+        yield from self._sleep(waits, asleep, again, now)
+        if again and request.expect is not None:
             request.expect(LOOK_AGAIN.total_seconds())
-        return False
+        return (yield from self._end(box, waits, ended)) if ended else set()
 
-    def _sleep(self, wait: Looked, join: JoinRow, now: StoredTime) -> SqlProgram[bool]:
-        if join.status != 0:
-            yield Statement("reopen_join", {"id": wait.join})  # its dead continuation was replayed
-        latest = now + self._engine.duration(LONGEST_SLEEP)
-        at = latest if join.deadline is None else min(join.deadline, latest)
-        yield Statement("sleep_wait", {"id": wait.id, "at": at})
-        return False
+    def _watch(self, joins: Sequence[Stored]) -> SqlProgram[set[Stored]]:
+        """Marks a pending step of each join that has one which no other transaction has locked; returns these joins."""
+        if not joins:
+            return set()
+        found = yield Statement("lock_pending_steps", {"joins": self._engine.array(list(joins))})
+        # The mark is set under the row lock of the step: an ack of this step waits for the lock, and sees the mark.
+        yield Many("watch_step", ("id",), [(id_,) for id_ in sorted({step for _, step in found})])
+        return {join for join, _ in found}
 
-    def _end(self, box: Box, wait: Looked, join: JoinRow, status: JoinStatus, counts: StepCounts) -> SqlProgram[bool]:
-        yield end_join(join, status, counts)
-        follow_up = join.on_complete if status is JoinStatus.COMPLETED else join.on_fail
-        if follow_up is not None:
-            yield Statement("set_follow_up", {"id": wait.id, **follow_up._asdict()})
-            yield Statement("release_wait", {"id": wait.id})
-            return True
-        if status is JoinStatus.COMPLETED:
-            yield from self._endings.finish(box, [wait.id], Ending.JOINED)
-        else:
-            yield from self._endings.make_dead(box, [DeadLetter(wait.id, None, failure_of(counts))])
-        return False
+    def _sleep(
+        self, waits: dict[Stored, int], asleep: Sequence[JoinRow], again: set[Stored], now: StoredTime
+    ) -> SqlProgram[None]:
+        """Sets when continuations are looked at next, if nothing wakes them before."""
+        # A join that had failed is pending again: its dead continuation was replayed.
+        yield Many("reopen_join", ("id",), [(join.id,) for join in asleep if join.status])
+        soon, latest = now + self._engine.duration(LOOK_AGAIN), now + self._engine.duration(LONGEST_SLEEP)
+        times = {waits[join]: soon for join in again}
+        for join in asleep:
+            times[waits[join.id]] = latest if join.deadline is None else min(join.deadline, latest)
+        yield Many("sleep_wait", ("id", "at"), sorted(times.items()))
+
+    def _end(
+        self, box: Box, waits: dict[Stored, int], ended: Sequence[tuple[JoinRow, JoinStatus, StepCounts]]
+    ) -> SqlProgram[set[int]]:
+        """Ends joins. Returns the continuations that have a follow-up."""
+        yield end_joins(ended)
+        followed: list[tuple[int, *tuple[object, ...]]] = []
+        finished: list[int] = []
+        dead_letters: list[DeadLetter] = []
+        for join, status, counts in ended:
+            follow_up = join.on_complete if status is JoinStatus.COMPLETED else join.on_fail
+            if follow_up is not None:
+                followed.append((waits[join.id], *follow_up))
+            elif status is JoinStatus.COMPLETED:
+                finished.append(waits[join.id])
+            else:
+                dead_letters.append(DeadLetter(waits[join.id], None, failure_of(counts)))
+        followed.sort(key=lambda row: row[0])
+        yield Many("set_follow_up", ("id", "topic", "payload", "format"), followed)
+        yield Many("release_wait", ("id",), [row[:1] for row in followed])
+        yield from self._endings.finish(box, finished, Ending.JOINED)
+        yield from self._endings.make_dead(box, dead_letters)
+        return {row[0] for row in followed}

@@ -4,9 +4,10 @@ commit."""
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
+from uuid import UUID
 
 from postroom._stores.sql import rows
 from postroom._stores.sql.claims import Claims, Taken, suspect_limits
@@ -108,6 +109,15 @@ class UnorderedClaims:
         return taken
 
 
+class WatchedSuccesses(Protocol):
+    """Completes steps of joins, which the statement leaves out if a join watches them."""
+
+    def complete_watched(
+        self, box: Box, owner: UUID, batch: Mapping[int, IndexedClaim], completed: Collection[int]
+    ) -> SqlProgram[tuple[list[int], list[str]]]:
+        """Completes the messages of `batch` that are not in `completed`. Returns their ids and groups."""
+
+
 class SingleStatementExchange:
     """An exchange in one statement, if it only settles successes of the claiming worker; otherwise in several."""
 
@@ -115,6 +125,7 @@ class SingleStatementExchange:
         self,
         engine: Engine,
         statement: ExchangeStatement,
+        successes: WatchedSuccesses,
         *,
         lines: Lines,
         settlements: Settlements,
@@ -124,7 +135,7 @@ class SingleStatementExchange:
         self._statement = statement
         self._lines = lines
         self._claims = claims
-        self._settlements = settlements
+        self._successes = successes
         self._in_steps = SettleThenClaim(settlements, claims)
 
     def exchange(self, box: Box, settlements: Sequence[Settlement], request: ClaimRequest) -> SqlProgram[Exchanged]:
@@ -138,23 +149,20 @@ class SingleStatementExchange:
             settled[successes[id_][0]] = True
         groups = outcome.report.groups
         yield from self._lines.promote(box, groups)
-        woke = False
-        if box.kind == "outbox" and not all(settled):  # claims that are lost, or steps that joins watch
-            rest = [index for index, is_settled in enumerate(settled) if not is_settled]
-            for index, kept in zip(rest, (yield from self._settle(box, settlements, rest)), strict=True):
-                settled[index] = kept
-                woke = woke or kept
+        watched: list[int] = []
+        if len(outcome.report.settled) < len(settlements):
+            done = outcome.report.settled
+            watched, _ = yield from self._successes.complete_watched(box, request.owner, successes, done)
+            for id_ in watched:
+                settled[successes[id_][0]] = True
         taken = yield from self._statement.taken(box, outcome)
         messages, left = taken.messages, taken.rest_of(request)
         if taken.is_interrupted:
             left = yield from self._claims.settle_interruption(box, request, taken)
-        goes_on = outcome.began_behind != BEGINNING or taken.is_interrupted or groups or woke
+        goes_on = outcome.began_behind != BEGINNING or taken.is_interrupted or groups or watched
         if left.limit and goes_on:
             messages += yield from self._claims.claim(box, left)
         return settled, messages
-
-    def _settle(self, box: Box, settlements: Sequence[Settlement], which: Sequence[int]) -> SqlProgram[list[bool]]:
-        return (yield from self._settlements.apply(box, [settlements[index] for index in which]))
 
 
 def _successes_of(box: Box, settlements: Sequence[Settlement], request: ClaimRequest) -> dict[int, IndexedClaim] | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from uuid import UUID
 
 from postroom._stores.sql.claims import Claims, Renewals
 from postroom._stores.sql.engine import Engine
@@ -40,18 +41,27 @@ class PostgresSuccesses:
         for owner, batch in batches:
             parameters = proof(self._engine, box, owner, batch) | {"watched": False}
             [(completed, groups)] = yield Statement("complete", parameters, autocommit=autocommit)
-            left = {id_: claim for id_, claim in batch.items() if id_ not in set(completed)}
-            if left and box.kind == "outbox":
-                # Their claims are lost, or joins watch them.
-                parameters = proof(self._engine, box, owner, left) | {"watched": True}
-                [(watched, more)] = yield Statement("complete", parameters)
-                yield from self._steps.ended(box, watched)
+            if len(completed) < len(batch):
+                watched, more = yield from self.complete_watched(box, owner, batch, completed)
                 completed, groups = [*completed, *watched], [*groups, *more]
             if erase and completed:
                 yield Statement("erase_content", {"ids": completed})
             yield from self._lines.promote(box, groups)
             settled += [batch[id_][0] for id_ in completed]
         return settled
+
+    def complete_watched(
+        self, box: Box, owner: UUID, batch: Mapping[int, IndexedClaim], completed: Collection[int]
+    ) -> SqlProgram[tuple[list[int], list[str]]]:
+        """Completes the rest of a batch: claims that are lost, or steps that joins watch. Returns ids and groups."""
+        done = set(completed)
+        left = {id_: claim for id_, claim in batch.items() if id_ not in done}
+        if not left or box.kind != "outbox":
+            return [], []
+        parameters = proof(self._engine, box, owner, left) | {"watched": True}
+        [(watched, groups)] = yield Statement("complete", parameters)
+        yield from self._steps.ended(box, watched)
+        return watched, groups
 
 
 class PostgresExpiredLeases:
@@ -83,11 +93,14 @@ class PostgresExpiredLeases:
 def build_queue(engine: Engine, notifications: PostgresNotifications, *, uses_frontier: bool) -> Queue:
     """Builds the work queue of PostgreSQL. `uses_frontier`: whether claims begin where the last one ended."""
     common = CommonParts(engine, notifications)
+    successes = PostgresSuccesses(engine, common.lines, common.steps)
     locks = RowLocks(common.finding)
     statement = ExchangeStatement(engine, locks, frontier=Frontier(enabled=uses_frontier))
 
     def exchange(settlements: Settlements, claims: Claims) -> SingleStatementExchange:
-        return SingleStatementExchange(engine, statement, lines=common.lines, settlements=settlements, claims=claims)
+        return SingleStatementExchange(
+            engine, statement, successes, lines=common.lines, settlements=settlements, claims=claims
+        )
 
     chosen = EngineParts(
         locks=locks,
@@ -96,7 +109,7 @@ def build_queue(engine: Engine, notifications: PostgresNotifications, *, uses_fr
         unordered=UnorderedClaims(statement),
         fronts=PostgresFronts(engine),
         locks_groups=True,
-        successes=PostgresSuccesses(engine, common.lines, common.steps),
+        successes=successes,
         expired_leases=PostgresExpiredLeases(),
         renewals=Renewals(engine, waiting="renew_and_wait"),
         exchange=exchange,

@@ -979,13 +979,13 @@ SELECT j.id, j.number, j.tenant_id, j.expected_steps, j.attached_steps, j.comple
  WHERE j.id = :id AND j.box = :box
    FOR SHARE
 
--- name: lock_join_now
--- Only PostgreSQL locks rows. For a look, which waits for no lock.
+-- name: lock_joins_now
+-- Arrays, and locks. For a look, which waits for no lock.
 SELECT j.id, j.number, j.tenant_id, j.expected_steps, j.attached_steps, j.completed_steps, j.failed_steps, j.status,
        j.sealed, j.fails, j.wait_id, j.metadata, j.deadline, j.created_at, j.updated_at, j.on_complete_topic,
        j.on_complete_payload, j.on_complete_format, j.on_fail_topic, j.on_fail_payload, j.on_fail_format
   FROM postroom_join j
- WHERE j.id = :id AND j.box = :box
+ WHERE j.id = ANY (:ids::uuid[]) AND j.box || '' = :box
    FOR UPDATE SKIP LOCKED
 
 -- name: find_steps
@@ -1027,12 +1027,34 @@ UPDATE postroom_join
 UPDATE postroom_join SET sealed = true, updated_at = :now WHERE id = :id
 
 -- name: end_join
--- Parameters with types.
-UPDATE postroom_join
-   SET status = :status::smallint, completed_steps = :completed::integer, failed_steps = :failed::integer,
-       updated_at = :now,
-       attached_steps = CASE WHEN expected_steps IS NULL THEN :attached::integer ELSE attached_steps END
- WHERE id = :id
+-- Arrays.
+UPDATE postroom_join j
+   SET status = e.status, completed_steps = e.completed, failed_steps = e.failed, updated_at = :now,
+       attached_steps = CASE WHEN j.expected_steps IS NULL THEN e.attached ELSE j.attached_steps END
+  FROM unnest(:id::uuid[], :status::smallint[], :completed::integer[], :failed::integer[], :attached::integer[])
+       AS e (id, status, completed, failed, attached)
+ WHERE j.id = e.id
+
+-- name: reopen_join
+-- Arrays.
+UPDATE postroom_join SET status = 0, completed_steps = NULL, failed_steps = NULL WHERE id = ANY (:id::uuid[])
+
+-- name: sleep_wait
+-- Arrays.
+UPDATE postroom_queue q SET available_at = (:at::timestamptz[])[width_bucket(q.id, :id::bigint[])]
+ WHERE q.id = ANY (:id::bigint[])
+
+-- name: set_follow_up
+-- Arrays.
+UPDATE postroom_message m
+   SET topic = (:topic::text[])[width_bucket(m.id, :id::bigint[])],
+       payload = (:payload::bytea[])[width_bucket(m.id, :id::bigint[])],
+       format = (:format::text[])[width_bucket(m.id, :id::bigint[])]
+ WHERE m.id = ANY (:id::bigint[])
+
+-- name: release_wait
+-- Arrays.
+UPDATE postroom_queue SET waits_for = NULL, available_at = :now WHERE id = ANY (:id::bigint[])
 
 -- name: lock_wait
 -- Only PostgreSQL locks rows. Waits for a look.
@@ -1050,22 +1072,27 @@ SELECT q.id, q.waits_for
  ORDER BY q.id
    FOR UPDATE OF q SKIP LOCKED
 
+-- name: lock_pending_steps
+-- Arrays, and locks: the last pending step of each join that no other transaction has locked. A step whose row is locked
+-- may be about to end, and is left out.
+SELECT g.id, step.id
+  FROM unnest(:joins::uuid[]) AS g (id)
+  CROSS JOIN LATERAL (
+        SELECT q.id
+          FROM (SELECT m.message_id, m.outcome FROM postroom_join_member m
+                 WHERE m.join_id = g.id
+                 ORDER BY m.join_id DESC, m.message_id DESC OFFSET 0) m
+          CROSS JOIN LATERAL (
+                SELECT q.id FROM postroom_queue q
+                 WHERE q.id = m.message_id AND q.state <> 4
+                 LIMIT 1
+                   FOR NO KEY UPDATE SKIP LOCKED) q
+         WHERE m.outcome IS NULL
+         LIMIT 1) step
+
 -- name: watch_step
--- The last pending step that no other transaction has locked. The mark is set under its row lock: an ack of this step
--- waits for the lock, and sees the mark. A step whose row is locked may be about to end, and is left out.
-UPDATE postroom_queue SET watched = true
- WHERE id = (SELECT q.id
-               FROM (SELECT m.message_id, m.outcome FROM postroom_join_member m
-                      WHERE m.join_id = :join
-                      ORDER BY m.join_id DESC, m.message_id DESC) m
-               CROSS JOIN LATERAL (
-                     SELECT q.id FROM postroom_queue q
-                      WHERE q.id = m.message_id AND q.state <> 4
-                      LIMIT 1
-                        FOR NO KEY UPDATE SKIP LOCKED) q
-              WHERE m.outcome IS NULL
-              LIMIT 1)
-RETURNING id
+-- Arrays.
+UPDATE postroom_queue SET watched = true WHERE id = ANY (:id::bigint[]) AND watched IS NULL
 
 -- name: count_steps
 -- Arrays.

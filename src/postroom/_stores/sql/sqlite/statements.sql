@@ -286,14 +286,14 @@ SELECT q.id, q.waits_for
   FROM json_each(:ids) i CROSS JOIN postroom_queue q ON q.id = i.value
  WHERE q.state = 1 AND q.waits_for IS NOT NULL AND q.available_at <= :now
 
--- name: watch_step
--- No row is locked by another transaction. The last step, since steps are usually handled in order.
-UPDATE postroom_queue SET watched = 1
- WHERE id = (SELECT q.id FROM postroom_join_member m CROSS JOIN postroom_queue q ON q.id = m.message_id
-              WHERE m.join_id = :join AND m.outcome IS NULL AND q.state <> 4
-              ORDER BY m.message_id DESC
-              LIMIT 1)
-RETURNING id
+-- name: lock_pending_steps
+-- JSON instead of an array. No row is locked by another transaction.
+SELECT g.value, (SELECT q.id FROM postroom_join_member m CROSS JOIN postroom_queue q ON q.id = m.message_id
+                  WHERE m.join_id = g.value AND m.outcome IS NULL AND q.state <> 4
+                  ORDER BY m.message_id DESC
+                  LIMIT 1) AS step
+  FROM json_each(:joins) g
+ WHERE step IS NOT NULL
 
 -- name: count_steps
 -- JSON instead of an array.
