@@ -27,7 +27,7 @@ OBSERVED = frozenset(verb.name for verb in VERBS.values() if verb.protocol in {Q
 
 
 class ObservedStore(StoreWrapper):
-    """Emits events of the verbs of `QueueStore`, `KeyStore` and `JoinStore`, and of an exchange as `settle` and `claim`.
+    """Emits events of the verbs of `QueueStore`, `KeyStore` and `JoinStore`; of an exchange `settle` and `claim`.
 
     A verb that no observer wants is forwarded as it is.
     """
