@@ -36,7 +36,8 @@ SURFACE = {
         Event Observer
         PostroomError AmbiguousMessageId ArgumentTypeError ArgumentValueError CommitUnknown DuplicateMessage
         ExtraMissing
-        FeatureMissing HandlerExists JoinEnded JoinFull JoinNotFound MessageNotFound NotReplicated OrderMismatch PoolForked RoomClosed
+        FeatureMissing HandlerExists JoinEnded JoinFull JoinNotFound MessageNotFound NotReplicated OrderMismatch
+        PoolForked RoomClosed
         SchemaError SchemaMissing SchemaOutdated SchemaTooNew
         TransactionAborted TransactionRefused Undecodable
     """,
