@@ -10,6 +10,8 @@ from uuid import UUID
 
 import pytest
 
+from postroom.cli import status
+from postroom.cli.session import Session
 from tests.cli.conftest import Run, RunEach, output_of
 from tests.cli.shop import ESCAPE, SECRET, has_joins, write_module
 
@@ -169,6 +171,15 @@ def test_status_counts_pending_and_failed_joins(run_each: RunEach) -> None:
     [outbox] = [line for line in table.stdout.splitlines() if "etl" in line]
     assert [number.strip() for number in outbox.split("│")][-3:-1] == ["2", "1"]
     assert "joins" not in inbox.stdout
+
+
+def test_status_counts_joins_in_pages(run_each: RunEach, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    if url != "memory://":
+        pytest.skip("the pages are the same on every store")
+    monkeypatch.setattr(status, "PAGE", 1)
+    with Session(runpy.run_path("shop.py")["room"], is_declared=True) as session:
+        [outbox] = session.boxes(None, ["etl"])
+        assert status.count_joins(session, outbox) == {"pending": 2, "failed": 1}
 
 
 def test_the_outbox_is_the_default_one_or_named(run_each: RunEach) -> None:

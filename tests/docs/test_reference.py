@@ -172,8 +172,9 @@ SAID: dict[str, dict[str, tuple[str, ...]]] = {
         "Another worker claims it, and it is handled twice: a late message of a large batch is *stolen*.": ("RHI-102",),
     },
     "how-to/join-messages.md": {
-        "These verbs exist for compatibility and edge cases: **do not call them in handlers**, since a step ends with its "
-        "message.": ("OBX-OQ-02",),
+        "for compatibility and edge cases: **do not call them in handlers**, since a step ends with its message": (
+            "OBX-OQ-02",
+        ),
         "There are no joins over several databases": ("OBX-SCP-05",),
     },
     "explanation/promises.md": {

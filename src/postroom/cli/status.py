@@ -74,11 +74,13 @@ def count_joins(session: Session, box: AnyBox) -> dict[str, int] | None:
     if not isinstance(box, Outbox) or not session.room.features.joins:
         return None
     counts, after = dict.fromkeys(map(str, COUNTED_JOINS), 0), 0
-    while page := session.wait(box.joins(statuses=COUNTED_JOINS, after=after, limit=PAGE)):
+    while True:
+        page = session.wait(box.joins(statuses=COUNTED_JOINS, after=after, limit=PAGE))
         for join in page:
             counts[join.status] += 1
+        if len(page) < PAGE:
+            return counts
         after = page[-1].number
-    return counts
 
 
 def as_json(session: Session, counted: Sequence[BoxCounts]) -> dict[str, object]:
