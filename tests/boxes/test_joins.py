@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -322,6 +323,23 @@ async def test_a_join_takes_the_steps_that_it_expects(outbox: Any) -> None:
     with pytest.raises(JoinEnded):
         await settled(outbox.seal_join(join))
     assert (await settled(outbox.get_join(join))).attached_steps == 2
+
+
+async def test_a_join_that_is_full_concerns_no_other_enqueue(room: Any, outbox: Any) -> None:
+    """Enqueues of several tasks may share a transaction."""
+    if isinstance(room, sync.Postroom):
+        pytest.skip("each call is a transaction")
+    full, other = await outbox.start_join("t", 1), await outbox.start_join("t", 3)
+    joins = [None, full, other, full, None, other, JOIN]
+    results = await asyncio.gather(
+        *(outbox.enqueue("t", {}, message_id=str(number), join=join) for number, join in enumerate(joins)),
+        return_exceptions=True,
+    )
+    assert [type(result) for result in results] == [
+        *[postroom.Receipt] * 3, JoinFull, *[postroom.Receipt] * 2, JoinNotFound,
+    ]  # fmt: skip
+    assert [message.message_id for message in await outbox.find()] == ["0", "1", "2", "4", "5"]
+    assert [step.message_id for step in await outbox.join_steps(other)] == ["2", "5"]
 
 
 async def test_an_open_join_takes_steps_until_it_is_sealed(outbox: Any) -> None:
