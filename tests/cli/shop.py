@@ -42,10 +42,6 @@ def open_shop(folder: Path) -> Postroom:
     return Postroom(f"sqlite:///{folder / 'shop.db'}", deploy_schema=True)
 
 
-def has_joins(url: str) -> bool:
-    return Postroom(url).features.joins
-
-
 SECRET = "4111-1111-1111-1111"
 ESCAPE = "\x1b[31mred\x1b[0m"
 

@@ -100,7 +100,6 @@ def test_the_handlers_of_the_page_have_no_code_for_joins() -> None:
 
 
 @pytest.mark.req("OBX-EX-04", "OBX-EX-05")
-@pytest.mark.skipif(not sync.Postroom("sqlite:///x").features.joins, reason="SQLite has no joins")
 def test_a_sync_producer_starts_it_in_its_transaction(tmp_path: Path) -> None:
     start_etl = names_of(PROGRAMS[2].blocks[0])["start_etl"]
     with sync.Postroom(f"sqlite:///{tmp_path}/shop.db", deploy_schema=True) as room:

@@ -44,19 +44,8 @@ def run(program: Program, folder: Path) -> list[str]:
     return done.stdout.split(MARK)[:-1]
 
 
-def skip_without_joins(program: Program) -> None:
-    """Skips a program with joins on a store that has none yet."""
-    if (
-        "start_join" in program.text
-        and "sqlite:///" in program.text
-        and not sync.Postroom("sqlite:///x").features.joins
-    ):
-        pytest.skip("SQLite has no joins")
-
-
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 def test_a_snippet_runs_and_prints_what_the_page_shows(program: Program, tmp_path: Path) -> None:
-    skip_without_joins(program)
     printed = run(program, tmp_path)
     for block, output in zip(program.blocks, printed, strict=True):
         assert output == block.output, f"{program.page.name}, line {block.line}"

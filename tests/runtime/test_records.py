@@ -211,8 +211,6 @@ class TestOneRecord:
 class TestJoins:
     @pytest.fixture
     def box(self, still: Postroom, caplog: pytest.LogCaptureFixture) -> Outbox:
-        if not still.features.joins:
-            pytest.skip(f"{still.store.name} has no joins")
         caplog.set_level(logging.DEBUG, "postroom")
         return still.outbox()
 
