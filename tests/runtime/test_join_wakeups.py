@@ -1,4 +1,4 @@
-"""A worker does not wait for its next poll when a verb of its process ends a join."""
+"""A worker does not wait for its next poll when a verb or a handler of its process ends a join."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from postroom import JoinId, Message, Outbox, Postroom
+from postroom import JoinId, Message, NewMessage, Outbox, Postroom
 from tests.runtime.support import HOUR
 
 NEVER = timedelta(hours=1)
@@ -68,4 +68,23 @@ async def test_by_the_verb_that_comes_last(
 
     async with room, asyncio.timeout(10):
         join = await end(box)
+        assert await handled.get() == str(join)
+
+
+@pytest.mark.parametrize("seconds", [0, 0.3])
+async def test_by_the_last_step(room: Postroom, box: Outbox, seconds: float) -> None:
+    handled: asyncio.Queue[str] = asyncio.Queue()
+
+    @box.handler("step")
+    async def step(message: Message[Any]) -> None:
+        await asyncio.sleep(seconds)
+
+    @box.handler("next")
+    async def handle(message: Message[Any]) -> None:
+        handled.put_nowait(message.message_id)
+
+    async with room, asyncio.timeout(10):
+        join = await box.start_join("acme", 3)
+        await box.enqueue_join_wait(join, on_complete_topic="next")
+        await box.enqueue_many([NewMessage("step", {}) for _ in range(3)], join=join)
         assert await handled.get() == str(join)
