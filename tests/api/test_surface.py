@@ -30,21 +30,24 @@ SURFACE = {
     "postroom": """
         Postroom Inbox Outbox
         NewMessage Message Receipt ReceiptStatus Key State Ending topic SEPARATE
+        Join JoinId JoinStatus JoinStep StepStatus
         OwnerToken Claim Reaped Outcome Backoff StorageRetry
         Cleaning Cleaned BoxHealth
         Event Observer
         PostroomError AmbiguousMessageId ArgumentTypeError ArgumentValueError CommitUnknown DuplicateMessage
         ExtraMissing
-        FeatureMissing HandlerExists MessageNotFound NotReplicated OrderMismatch PoolForked RoomClosed
+        FeatureMissing HandlerExists JoinEnded JoinFull JoinNotFound MessageNotFound NotReplicated OrderMismatch
+        PoolForked RoomClosed
         SchemaError SchemaMissing SchemaOutdated SchemaTooNew
         TransactionAborted TransactionRefused Undecodable
     """,
     "postroom.sync": "Postroom Inbox Outbox",
     "postroom.spi": """
-        Store QueueStore KeyStore Migrator Exchanger Transactor ErrorClassifier BoxLister OrderRecorder Waker
+        Store QueueStore KeyStore JoinStore Migrator Exchanger Transactor ErrorClassifier BoxLister OrderRecorder Waker
         Features Verb VERBS Tx
         Clock SystemClock Box Order Delivery Retention Draft Format ClaimRequest Settlement NamedTarget Filter
         Purge Mark Key Receipt ReceiptStatus Message StoredMessage Claim Settled Reaped KeyStatus Counts State Ending
+        Join JoinDraft JoinFilter JoinStatus JoinStep JoinWait Step StepStatus
         TRANSITIONS LineMember is_in_line claimable_front without_suspects
     """,
     "postroom.sqlalchemy": "tables migrate drop",
@@ -59,6 +62,10 @@ BOX = """
 """
 WORKING_BOX = "handler start stop"
 INBOX = BOX + "already_processed is_processed mark_processing mark_processed mark_dead"
+OUTBOX = f"""{BOX}
+    start_join attach_message_to_join report_step_completed report_step_failed enqueue_join_wait seal_join cancel_join
+    get_join joins join_steps
+"""
 
 ASYNC_ONLY = {
     postroom.Postroom: set(RUNNING_ROOM.split()),
@@ -97,10 +104,10 @@ def test_what_is_exported_is_there(module: str) -> None:
     [
         (postroom.Postroom, f"{ROOM} {RUNNING_ROOM}"),
         (postroom.Inbox, f"{INBOX} {WORKING_BOX}"),
-        (postroom.Outbox, f"{BOX} {WORKING_BOX}"),
+        (postroom.Outbox, f"{OUTBOX} {WORKING_BOX}"),
         (sync.Postroom, ROOM),
         (sync.Inbox, INBOX),
-        (sync.Outbox, BOX),
+        (sync.Outbox, OUTBOX),
     ],
 )
 def test_the_verbs_of_a_class(cls: type, expected: str) -> None:
@@ -308,6 +315,9 @@ def test_every_error_is_a_postroom_error() -> None:
         (postroom.ArgumentValueError, ValueError),
         (postroom.AmbiguousMessageId, ValueError),
         (postroom.MessageNotFound, LookupError),
+        (postroom.JoinNotFound, LookupError),
+        (postroom.JoinEnded, ValueError),
+        (postroom.JoinFull, ValueError),
         (postroom.DuplicateMessage, ValueError),
         (postroom.OrderMismatch, ValueError),
         (postroom.TransactionRefused, ValueError),
@@ -331,6 +341,16 @@ def test_an_owner_token_is_a_type_of_its_own_around_a_uuid() -> None:
     assert type(token) is postroom.OwnerToken
     assert token != postroom.OwnerToken.new()
     assert token.int != 0
+
+
+@pytest.mark.req("OBX-API-18")
+def test_a_join_id_is_a_type_of_its_own_around_a_uuid() -> None:
+    outbox = sync.Postroom("memory://").outbox()
+    first, second = outbox.start_join("acme", 1), outbox.start_join("acme", 1)
+    assert isinstance(first, UUID)
+    assert type(first) is type(outbox.get_join(first).id) is postroom.JoinId
+    assert not issubclass(postroom.JoinId, postroom.OwnerToken)
+    assert first != second
 
 
 @pytest.mark.req("IBX-API-28")

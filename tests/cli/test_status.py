@@ -16,7 +16,8 @@ NONE = {"seen": 0, "waiting": 0, "claimed": 0, "done": 0, "dead": 0}
 
 
 def row(kind: str, name: str, **counts: int) -> dict[str, Any]:
-    return {"kind": kind, "name": name, **NONE, **counts}
+    joins = {"joins": {"pending": 0, "failed": 0}} if kind == "outbox" else {}
+    return {"kind": kind, "name": name, **NONE, **counts, **joins}
 
 
 def test_it_counts_the_boxes_of_a_room_or_those_named(run_each: RunEach, tmp_path: Path) -> None:

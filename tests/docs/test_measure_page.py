@@ -33,6 +33,19 @@ async def lose_a_lease(room: Postroom, events: Events) -> None:
     await box.stop()
 
 
+async def call_join_verbs(room: Postroom) -> None:
+    outbox = room.outbox()
+    join = await outbox.start_join("acme")
+    receipt = await outbox.enqueue("t", {})
+    await outbox.attach_message_to_join(join, receipt)
+    await outbox.report_step_completed(join, receipt)
+    await outbox.enqueue_join_wait(join)
+    await outbox.seal_join(join)
+    await outbox.get_join(join)
+    await outbox.join_steps(join)
+    await outbox.cancel_join(join)
+
+
 async def test_every_event_is_listed() -> None:
     events, worker = Events(), OwnerToken.new()
     async with Postroom("memory://", observers=[events]) as room:
@@ -49,6 +62,7 @@ async def test_every_event_is_listed() -> None:
         await box.mark_processed("2", "s")
         await box.purge(State.DONE, older_than=timedelta(0))
         await box.counts()
+        await call_join_verbs(room)
         await lose_a_lease(room, events)
     assert {event.verb for event in events.seen} == listed()
 

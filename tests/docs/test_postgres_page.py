@@ -51,7 +51,7 @@ def granted(owner: str, role: str, grants: list[str]) -> str:
 
 
 def use(url: str) -> None:
-    """Every verb, and both views."""
+    """Every verb, and all views for users."""
     with Postroom(url) as room:
         room.migrate()
         inbox, outbox, worker = room.inbox("line", order="fifo"), room.outbox(), OwnerToken.new()
@@ -70,12 +70,30 @@ def use(url: str) -> None:
         outbox.abandon(worker, outbox.claim(worker))
         outbox.enqueue("t", "another")
         outbox.release(worker, outbox.claim(worker))
+        use_joins(room, worker)
         inbox.purge(State.DONE, older_than=timedelta(0))
         assert inbox.counts()[State.WAITING] == 2
         assert len(outbox.find()) == 4
     with psycopg.connect(url) as connection:
-        for view in ("postroom_inbox", "postroom_outbox"):
+        for view in ("postroom_inbox", "postroom_outbox", "postroom_outbox_join", "postroom_outbox_join_member"):
             connection.execute(f"SELECT * FROM {view}".encode())
+
+
+def use_joins(room: Postroom, worker: OwnerToken) -> None:
+    outbox = room.outbox("joins")
+    join = outbox.start_join("acme")
+    first, second = (outbox.enqueue("t", {}, join=join) for _ in range(2))
+    outbox.attach_message_to_join(join, first)
+    outbox.report_step_failed(join, second)
+    outbox.enqueue_join_wait(join, on_fail_topic="t")
+    outbox.seal_join(join)
+    while claimed := outbox.claim(worker):
+        outbox.ack(worker, claimed)
+    assert [found.status for found in outbox.joins()] == ["failed"]
+    assert len(outbox.join_steps(join)) == 2
+    outbox.cancel_join(outbox.start_join("acme"))
+    outbox.purge(State.DONE, older_than=timedelta(0))
+    assert outbox.joins() == []
 
 
 def test_the_rights_are_enough(owner: str, role: str) -> None:

@@ -171,6 +171,12 @@ SAID: dict[str, dict[str, tuple[str, ...]]] = {
     "how-to/keep-leases.md": {
         "Another worker claims it, and it is handled twice: a late message of a large batch is *stolen*.": ("RHI-102",),
     },
+    "how-to/join-messages.md": {
+        "for compatibility and edge cases: **do not call them in handlers**, since a step ends with its message": (
+            "OBX-OQ-02",
+        ),
+        "There are no joins over several databases": ("OBX-SCP-05",),
+    },
     "explanation/promises.md": {
         "So make the work transactional, or idempotent": ("IBX-077", "OBX-052"),
         "**Exactly once in another system.**": ("OBX-SCP-03",),

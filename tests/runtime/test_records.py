@@ -6,10 +6,11 @@ import logging
 import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
-from postroom import Backoff, Message, NewMessage, Outcome, OwnerToken, Postroom
+from postroom import Backoff, JoinNotFound, Message, NewMessage, Outbox, Outcome, OwnerToken, Postroom
 from postroom.errors import ArgumentTypeError
 from postroom.sync import Postroom as SyncPostroom
 from postroom.testing import FrozenClock
@@ -205,6 +206,78 @@ class TestOneRecord:
         text = "outcome dropped (failed: LookupError: no such customer): topic=t source=s message_id=1"
         assert text in record.message
         assert record.exc_info is not None
+
+
+class TestJoins:
+    @pytest.fixture
+    def box(self, still: Postroom, caplog: pytest.LogCaptureFixture) -> Outbox:
+        caplog.set_level(logging.DEBUG, "postroom")
+        return still.outbox()
+
+    async def test_of_the_verbs(self, still: Postroom, box: Outbox) -> None:
+        with Logged() as logged:
+            join = await box.start_join(EVIL, 2, SECRET)
+            await box.enqueue("t", {"card": SECRET}, message_id="1", join=join)
+            other = await box.enqueue("t", {}, message_id="2")
+            await box.attach_message_to_join(join, other)
+            await box.attach_message_to_join(join, other)
+            follow_up = {"on_complete_topic": EVIL, "on_complete_payload": {"card": SECRET}}
+            for _ in range(2):
+                await box.enqueue_join_wait(join, **follow_up, on_fail_topic="f", on_fail_payload=SECRET)  # type: ignore[arg-type]
+            await box.report_step_failed(join, "1")
+            await box.report_step_completed(join, "1")
+            opened = await box.start_join(7)
+            await box.seal_join(opened)
+            await box.seal_join(opened)
+            third = await box.start_join("acme", 1)
+            await box.cancel_join(third)
+            await box.cancel_join(third)
+        where = f"store={still.store.name} box=outbox:outbox"
+        tenant = EVIL.encode("unicode_escape").decode()
+        wait = f"{where} topic=join.wait source=outbox message_id={join} state=waiting"
+        assert [(record.levelno, record.message) for record in logged.records] == [
+            (logging.INFO, f"join started {where} join={join} tenant_id={tenant} expected_steps=2"),
+            (logging.INFO, f"enqueued {where} topic=t source=outbox message_id=1 join={join} state=waiting"),
+            (logging.INFO, f"enqueued {where} topic=t source=outbox message_id=2 state=waiting"),
+            (logging.DEBUG, f"attached 1 steps {where} join={join}"),
+            (logging.DEBUG, f"attached 0 steps {where} join={join}"),
+            (logging.INFO, f"enqueued {wait}"),
+            (logging.INFO, f"duplicate (duplicate): {wait}"),
+            (logging.DEBUG, f"a step was reported {where} join={join}"),
+            (logging.INFO, f"join started {where} join={opened} tenant_id=7 expected_steps=open"),
+            (logging.DEBUG, f"join sealed {where} join={opened}"),
+            (logging.INFO, f"join started {where} join={third} tenant_id=acme expected_steps=1"),
+            (logging.INFO, f"join cancelled {where} join={third}"),
+        ]
+
+    async def test_in_a_transaction(self, still: Postroom, box: Outbox) -> None:
+        if not still.features.transactional:
+            pytest.skip(f"{still.store.name} has no transactions")
+        with Logged() as logged:
+            async with still.store.transaction() as tx:
+                join = await box.start_join("acme", None, tx=tx)
+                receipt = await box.enqueue("t", {}, tx=tx)
+                await box.attach_message_to_join(join, receipt, tx=tx)
+                await box.enqueue_join_wait(join, tx=tx)
+                await box.report_step_failed(join, receipt, tx=tx)
+                await box.seal_join(join, tx=tx)
+                await box.cancel_join(join, tx=tx)
+        assert [record.message.partition(" in the caller's transaction store=")[0] for record in logged.records] == [
+            "join started",
+            "enqueued",
+            "attached 1 steps",
+            "enqueued",
+            "a step was reported",
+            "join sealed",
+            "join cancelled",
+        ]
+
+    async def test_of_a_verb_that_raises_there_is_none(self, box: Outbox) -> None:
+        with Logged() as logged:
+            for verb in (box.seal_join, box.cancel_join, box.enqueue_join_wait):
+                with pytest.raises(JoinNotFound):
+                    await verb(uuid4())
+        assert logged.records == []
 
 
 class TestForging:

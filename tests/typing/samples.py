@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, assert_type
+from uuid import uuid4
 
 import msgspec
 
@@ -18,6 +19,10 @@ from postroom import (
     Cleaning,
     Event,
     Inbox,
+    Join,
+    JoinId,
+    JoinStatus,
+    JoinStep,
     Key,
     Message,
     NewMessage,
@@ -30,6 +35,7 @@ from postroom import (
     Receipt,
     ReceiptStatus,
     State,
+    StepStatus,
     StorageRetry,
     sync,
     topic,
@@ -97,6 +103,30 @@ async def use_async() -> None:
         assert_type(await inbox.purge("done", older_than=timedelta(days=1)), int)
 
 
+async def use_joins(outbox: Outbox, receipt: Receipt) -> None:
+    join = await outbox.start_join("acme", 3, "{}", deadline=datetime.now(UTC))
+    assert_type(join, JoinId)
+    assert_type(await outbox.start_join(uuid4()), JoinId)
+    assert_type(await outbox.enqueue("a", "b", join=join), Receipt)
+    assert_type(await outbox.enqueue(OrderPlaced(1), join=join), Receipt)
+    assert_type(await outbox.enqueue_many([NewMessage("a", "b", join=join), OrderPlaced(1)], join=join), list[Receipt])
+    assert_type(await outbox.attach_message_to_join(join, receipt), bool)
+    assert_type(await outbox.report_step_completed(join, "1"), bool)
+    assert_type(await outbox.report_step_failed(join, receipt.key), bool)
+    wait = await outbox.enqueue_join_wait(join, False, "next", OrderPaid(1), on_fail_topic="f", correlation_id="c")
+    assert_type(wait, Receipt)
+    assert_type(await outbox.seal_join(join), bool)
+    assert_type(await outbox.cancel_join(join), bool)
+    found = await outbox.get_join(join)
+    assert_type(found, Join)
+    assert_type(found.id, JoinId)
+    assert_type(found.expected_steps, int | None)
+    assert_type(await outbox.joins(tenant_id=7, statuses=[JoinStatus.FAILED]), list[Join])
+    steps = await outbox.join_steps(join, after=0, limit=10)
+    assert_type(steps, list[JoinStep])
+    assert_type(steps[0].status, StepStatus)
+
+
 def use_sync(db: sqlite3.Connection) -> None:
     with sync.Postroom("sqlite:///shop.db") as room:
         assert_type(room, sync.Postroom)
@@ -107,6 +137,8 @@ def use_sync(db: sqlite3.Connection) -> None:
         owner = OwnerToken.new()
         assert_type(inbox.claim(owner), list[Message[Any]])
         assert_type(inbox.ack(owner, inbox.claim(owner)), list[bool])
+        assert_type(outbox.start_join("acme", tx=db), JoinId)
+        assert_type(outbox.join_steps(outbox.joins()[0].id), list[JoinStep])
         assert_type(inbox.counts(), Mapping[State, int])
         assert_type(inbox.is_processed("1", "bank"), bool)
 

@@ -43,6 +43,11 @@ MISTAKES = {
     "outbox.enqueue({})": "call-overload",
     "outbox.enqueue_many([1])": "list-item",
     'outbox.enqueue_many(["order.placed"])': "list-item",
+    'inbox.start_join("acme")': "attr-defined",
+    "outbox.start_join(1.5)": "arg-type",
+    'outbox.start_join("acme", "3")': "arg-type",
+    'outbox.seal_join("7")': "arg-type",
+    'outbox.enqueue("order.placed", {}, join="7")': "call-overload",
     # handlers: a wrong message, a wrong result, and what does not go with batch= or transactional=
     "orders.handler(Order)(takes_other)": "arg-type",
     "orders.handler(Order, batch=2)(takes_others)": "arg-type",

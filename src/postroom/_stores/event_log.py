@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from postroom._kernel.observer import Event, observes
 from postroom._kernel.texts import escape, name
-from postroom.spi import Draft, Receipt, ReceiptStatus
+from postroom.spi import Draft, JoinDraft, Receipt, ReceiptStatus
 
 _log = logging.getLogger("postroom")
 _DIFFERS = "topic or content differs from what this key had before; %s%s: %s"
@@ -18,7 +18,7 @@ _DIFFERS = "topic or content differs from what this key had before; %s%s: %s"
 
 def _put(event: Event) -> None:
     quiet = not _log.isEnabledFor(logging.INFO)
-    joined = " in the caller's transaction" if event.in_transaction else ""  # it is stored when that commits
+    joined = _transaction(event)
     draft: Draft
     receipt: Receipt
     for draft, receipt in zip(event.given, event.result, strict=True):
@@ -36,6 +36,11 @@ def _put(event: Event) -> None:
             _log.info("duplicate (%s)%s: %s", receipt.status, joined, _which(event, draft, receipt))
 
 
+def _transaction(event: Event) -> str:
+    """Returns the part of a record about a write that is stored when the caller's transaction commits."""
+    return " in the caller's transaction" if event.in_transaction else ""
+
+
 def _fate(receipt: Receipt) -> str:
     """Returns what the put did with content that differs."""
     if receipt.status is ReceiptStatus.REJECTED:
@@ -48,7 +53,8 @@ def _fate(receipt: Receipt) -> str:
 def _which(event: Event, draft: Draft, receipt: Receipt) -> str:
     correlation = f" correlation_id={escape(draft.correlation_id)}" if draft.correlation_id else ""
     which = name(draft.topic, draft.source, draft.message_id)
-    return f"{_where(event)} {which}{correlation} state={receipt.state}"
+    join = f" join={draft.join}" if draft.join is not None else ""
+    return f"{_where(event)} {which}{correlation}{join} state={receipt.state}"
 
 
 def _where(event: Event) -> str:
@@ -83,12 +89,51 @@ def _settle(event: Event) -> None:
         _log.warning("%d outcomes came after their lease was lost %s", lost, _where(event))
 
 
+def _start_join(event: Event) -> None:
+    if _log.isEnabledFor(logging.INFO):
+        draft: JoinDraft = event.given
+        steps = "open" if draft.expected_steps is None else draft.expected_steps
+        what = f"join={draft.id} tenant_id={escape(draft.tenant_id)} expected_steps={steps}"
+        _log.info("join started%s %s %s", _transaction(event), _where(event), what)
+
+
+def _put_wait(event: Event) -> None:
+    _put(event._replace(given=[event.given], result=[event.result]))
+
+
+def _cancel_join(event: Event) -> None:
+    if event.result:
+        _log.info("join cancelled%s %s join=%s", _transaction(event), _where(event), event.given)
+
+
+def _attach_steps(event: Event) -> None:
+    if _log.isEnabledFor(logging.DEBUG):
+        new = event.result.count(True)
+        _log.debug("attached %d steps%s %s join=%s", new, _transaction(event), _where(event), event.given)
+
+
+def _report_step(event: Event) -> None:
+    if event.result and _log.isEnabledFor(logging.DEBUG):
+        _log.debug("a step was reported%s %s join=%s", _transaction(event), _where(event), event.given)
+
+
+def _seal_join(event: Event) -> None:
+    if event.result and _log.isEnabledFor(logging.DEBUG):
+        _log.debug("join sealed%s %s join=%s", _transaction(event), _where(event), event.given)
+
+
 _DESCRIBERS: dict[str, Callable[[Event], None]] = {
     "put": _put,
     "record": _record,
     "claim": _claim,
     "reap": _reap,
     "settle": _settle,
+    "start_join": _start_join,
+    "put_wait": _put_wait,
+    "cancel_join": _cancel_join,
+    "attach_steps": _attach_steps,
+    "report_step": _report_step,
+    "seal_join": _seal_join,
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Self, TypeVar
+from typing import Self, TypeVar, cast
 
 import typer
 
@@ -80,6 +80,10 @@ class Session:
         if (inbox is None) == (outbox is None):
             raise typer.BadParameter("name one box, by --inbox or by --outbox", param_hint="--inbox / --outbox")
         return self._named("inbox", inbox) if inbox is not None else self._named("outbox", outbox or "")
+
+    def outbox(self, name: str) -> Outbox:
+        """Returns the outbox of this name."""
+        return cast("Outbox", self._named("outbox", name))
 
     def _named(self, kind: BoxKind, name: str) -> AnyBox:
         """Returns a box by the name that the user typed. The name of an empty box may be wrong: it lists the others."""

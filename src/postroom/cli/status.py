@@ -1,29 +1,32 @@
-"""`postroom status`: the number of messages in each state."""
+"""`postroom status`: the number of messages in each state, and of joins."""
 
 from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, NamedTuple
 
 import typer
 from rich.live import Live
 from rich.table import Table
 
-from postroom import State
+from postroom import JoinStatus, Outbox, State
 from postroom._kernel.queries import Counts
 from postroom.cli.option_sets import Boxes
 from postroom.cli.options import Json, box_table, console, print_json
-from postroom.cli.session import AnyBox, Session
+from postroom.cli.session import PAGE, AnyBox, Session
+
+COUNTED_JOINS = (JoinStatus.PENDING, JoinStatus.FAILED)
 
 
 class BoxCounts(NamedTuple):
-    """The number of messages of a box in each state."""
+    """The number of messages of a box in each state, and of an outbox its pending and failed joins."""
 
     kind: str
     name: str
     counts: Counts
+    joins: Mapping[str, int] | None
 
 
 def status(
@@ -61,18 +64,40 @@ def keep_showing(session: Session, boxes: Sequence[AnyBox], every: float, *, jso
 
 
 def count(session: Session, boxes: Sequence[AnyBox]) -> list[BoxCounts]:
-    return [BoxCounts(each.box.kind, each.name, session.wait(each.counts())) for each in boxes]
+    return [
+        BoxCounts(each.box.kind, each.name, session.wait(each.counts()), count_joins(session, each)) for each in boxes
+    ]
+
+
+def count_joins(session: Session, box: AnyBox) -> dict[str, int] | None:
+    """Returns the numbers of pending and of failed joins. None: an inbox, or a store that has no joins."""
+    if not isinstance(box, Outbox) or not session.room.features.joins:
+        return None
+    counts, after = dict.fromkeys(map(str, COUNTED_JOINS), 0), 0
+    while True:
+        page = session.wait(box.joins(statuses=COUNTED_JOINS, after=after, limit=PAGE))
+        for join in page:
+            counts[join.status] += 1
+        if len(page) < PAGE:
+            return counts
+        after = page[-1].number
 
 
 def as_json(session: Session, counted: Sequence[BoxCounts]) -> dict[str, object]:
-    boxes = [{"kind": each.kind, "name": each.name, **each.counts} for each in counted]
-    return {"store": session.room.store.name, "boxes": boxes}
+    return {"store": session.room.store.name, "boxes": [_box_as_json(each) for each in counted]}
+
+
+def _box_as_json(each: BoxCounts) -> dict[str, object]:
+    shown: dict[str, object] = {"kind": each.kind, "name": each.name}
+    shown |= {str(state): number for state, number in each.counts.items()}
+    return shown if each.joins is None else shown | {"joins": each.joins}
 
 
 def table(counted: Sequence[BoxCounts]) -> Table:
-    made = box_table(*State)
-    for kind, name, counts in counted:
-        made.add_row(
-            kind, name, *(f"{counts[state]:,}" for state in State), style="red" if counts[State.DEAD] else None
-        )
+    has_joins = any(each.joins is not None for each in counted)
+    made = box_table(*State, *(f"{status} joins" for status in COUNTED_JOINS if has_joins))
+    for kind, name, counts, joins in counted:
+        numbers = [counts[state] for state in State] + list((joins or {}).values())
+        style = "red" if counts[State.DEAD] else None
+        made.add_row(kind, name, *(f"{number:,}" for number in numbers), style=style)
     return made
