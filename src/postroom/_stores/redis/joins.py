@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from uuid import UUID
 
 from postroom._kernel.clock import from_microseconds
@@ -120,7 +120,7 @@ class JoinVerbs(ScriptRunner):
         return found
 
 
-_ERRORS = {
+_ERRORS: dict[bytes, Callable[[], Exception]] = {
     NO_JOIN: JoinNotFound,
     NO_MESSAGE: MessageNotFound,
     NO_STEP: lambda: MessageNotFound("this message is not a step of the join: attach it first"),
@@ -174,5 +174,11 @@ def _to_join(id_: bytes, row: bytes) -> Join:
 
 def _to_step(row: Sequence[Reply]) -> JoinStep:
     id_, source, message_id, status, attached_at = row
-    key = (None, None) if message_id is False else (source, message_id)
-    return JoinStep(id_, *key, StepStatus(status), from_microseconds(attached_at))
+    is_purged = message_id is False
+    return JoinStep(
+        id_,
+        None if is_purged else source,
+        None if is_purged else message_id,
+        StepStatus(status),
+        from_microseconds(attached_at),
+    )

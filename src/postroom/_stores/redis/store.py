@@ -38,7 +38,7 @@ from postroom.spi import (
 )
 
 if TYPE_CHECKING:
-    from postroom._stores.redis.client import RedisClient, SyncRedisClient
+    from postroom._stores.redis.client import RedisClient
 
 MAX_CHANGES = 1000
 """Messages that one script changes, if the verb may be split: a script blocks the server while it runs."""
