@@ -9,7 +9,7 @@ local NO_JOIN, JOIN_ENDED, JOIN_FULL = 'no join', 'join ended', 'join full'
 -- True if the box has joins. Asked at most once per script, and only where something may concern a join.
 local box_has_joins
 local function has_joins()
-  if box_has_joins == nil then box_has_joins = call('EXISTS', JOINS) == 1 end
+  if box_has_joins == nil then box_has_joins = call('HLEN', JOINS) > 0 end
   return box_has_joins
 end
 
