@@ -15,7 +15,15 @@ _OUTCOMES = {"c": "completed", "f": "failed"}
 _STATUSES = {"d": "completed", "x": "failed", None: "completed"}
 """By the state of the message. None: it was purged."""
 
+
+class _Wait(msgspec.Struct):
+    """A value of `continuations`, without the payloads, which may be any bytes."""
+
+    join: str
+
+
 _decode = msgspec.msgpack.Decoder().decode
+_decode_wait = msgspec.msgpack.Decoder(_Wait).decode
 
 Hashes = Mapping[str, Mapping[bytes, bytes]]
 Sets = Mapping[str, Mapping[bytes, float]]
@@ -24,12 +32,15 @@ Sets = Mapping[str, Mapping[bytes, float]]
 def join_complaints(hashes: Hashes, sets: Sets, states: Mapping[str, str]) -> Iterator[str]:
     """Yields what is wrong. `states` has the letter of each message."""
     joins = {join.decode(): _decode(record) for join, record in hashes["join_states"].items()}
-    for name, found in (("joins", hashes["joins"]), ("join_index", sets["join_index"])):
-        if {join.decode() for join in found} != set(joins):
-            yield f"{name}: its joins are not those of join_states"
+    if {join.decode() for join in sets["join_index"]} != set(joins):
+        yield "join_index: its joins are not those of join_states"
     ended = {join.decode() for join in sets["ended_joins"]}
-    if {join for join, record in joins.items() if record["status"] != "pending"} != ended & set(joins):
+    kept = {_decode_wait(wait).join for wait in hashes["continuations"].values()}
+    wanted = {join for join, record in joins.items() if record["status"] != "pending"}
+    if wanted - kept != (ended & set(joins)) - kept:
         yield "ended_joins: its joins are not those that have ended"
+    if {join.decode() for join in hashes["joins"]} != set(joins) | ended:
+        yield "joins: neither those of join_states, nor being purged"
     yield from _steps(hashes, sets, states, joins, ended)
     yield from _continuations(hashes, sets, states, joins)
 
@@ -60,7 +71,7 @@ def _steps(
 def _continuations(hashes: Hashes, sets: Sets, states: Mapping[str, str], joins: Mapping[str, Any]) -> Iterator[str]:
     """A continuation waits, or is dead. If all steps have ended, a claim looks at its join."""
     waits = {id_.decode(): time for id_, time in sets["waits"].items()}
-    expected = {id_.decode(): _decode(wait)["join"] for id_, wait in hashes["continuations"].items()}
+    expected = {id_.decode(): _decode_wait(wait).join for id_, wait in hashes["continuations"].items()}
     if {id_ for id_ in expected if states.get(id_) == "w"} != set(waits):
         yield "waits: not the continuations that wait"
     for id_, join in expected.items():

@@ -1,4 +1,4 @@
--- needs: entries fifo joins transitions join_ends continuations claims
+-- needs: entries fifo joins transitions continuations claims
 -- Claims messages. Arguments and reply: see `claim` in lib/claims.lua.
 write_even_if_full()
 local reply = {claim(args)}

@@ -1,4 +1,4 @@
--- needs: entries joins join_ends
+-- needs: entries joins
 -- Finds joins, in the order of their numbers. Arguments: `after` (a number), `limit`, `reads`: joins that one call reads at
 -- most; `ids`, `tenant_id` and `statuses` restrict. Returns a list of joins and their values as MessagePack, in turn; and the
 -- `after` of the next call, or '' if there are no more.
@@ -24,7 +24,7 @@ end
 -- Returns the values of a join that matches, and its number.
 local function values_of(content, record)
   local status, completed, failed = record.status, record.ended_completed, record.ended_failed
-  if status == 'pending' then status, completed, failed = status_by_steps(record), record.completed, record.failed end
+  if status == 'pending' then status, completed, failed = joins().status_by_steps(record), record.completed, record.failed end
   if args.statuses and not args.statuses[status] then return nil end
   if args.tenant_id and args.tenant_id ~= content.tenant_id then return nil end
   return pack({
@@ -33,10 +33,11 @@ local function values_of(content, record)
   })
 end
 
-local joins, is_complete = joins_to_check()
-local contents, records = fetch('HMGET', JOINS, joins), fetch('HMGET', JOIN_STATES, joins)
+if not joins() then return {{}, ''} end
+local checked, is_complete = joins_to_check()
+local contents, records = fetch('HMGET', JOINS, checked), fetch('HMGET', JOIN_STATES, checked)
 local found, number = {}, nil
-for index, join in ipairs(joins) do
+for index, join in ipairs(checked) do
   local content = unpack_message(contents[index])
   local values = values_of(content, unpack_message(records[index]))
   number = content.number

@@ -1,4 +1,4 @@
--- needs: entries known_keys fifo joins transitions arrivals join_puts cleaning
+-- needs: entries known_keys fifo joins transitions arrivals join_puts join_cleaning cleaning
 -- Puts drafts: decides deduplication, collapse and insert for each, in order.
 --
 -- Arguments: those of lib/arrivals.lua and lib/join_puts.lua; `groups` (of a FIFO box: one per draft, or false); `extras` by position: {collapses,
@@ -13,7 +13,9 @@ local message_ids, sources, groups, extras = args.message_ids, args.sources, arg
 local NO_EXTRA = {}
 
 local holders = fetch('HMGET', DEDUP, message_ids)
-local refused = args.joins and refused_steps(message_ids, sources, holders) or args.wait and reply_without_put(args.wait)
+local join_puts = (args.joins or args.wait) and functions_for_puts()
+local refused = args.joins and join_puts.refused_steps(message_ids, sources, holders)
+  or args.wait and join_puts.reply_without_put(args.wait)
 if refused then return refused end
 if not has_ids(#message_ids) then return NEEDS_IDS end
 
@@ -111,7 +113,7 @@ local function supersede(key, new, joining)
   table.sort(older, function(one, other) return one.id < other.id end)
   local ids = {}
   for index, entry in ipairs(older) do
-    replace_step(entry.id, new, joining)
+    if joins() then joins().replace_step(entry.id, new, joining) end
     finish(entry, 'superseded', '', false)
     ids[index] = tonumber(entry.id)
   end
@@ -121,7 +123,7 @@ end
 -- Applies the due time of new content to a waiting message, and saves it. A message that was tried keeps its backoff: a due
 -- time may lengthen it, never shorten it.
 local function reschedule(entry, due)
-  if is_continuation(entry.id) then return save(entry) end -- only the end of its join makes it claimable
+  if joins() and joins().is_continuation(entry.id) then return save(entry) end -- only the end of its join makes it claimable
   local id, progress, group = entry.id, entry.progress, line_of(entry.id)
   local time, is_ahead = tonumber(call('ZSCORE', PENDING, id) or nil), due and due > now
   if progress[FENCE] > 0 then
@@ -219,8 +221,8 @@ local function put_all()
 end
 put_all()
 save_sequence()
-if args.joins then attach_steps(receipts) end
-if args.wait then begin_wait(args.wait, receipts[1]) end
+if args.joins then join_puts.attach_steps(receipts) end
+if args.wait then join_puts.begin_wait(args.wait, receipts[1]) end
 -- A box without a janitor must not grow without bound.
 sweep(now - math.max(policy.retention, policy.window or 0), #message_ids + 8)
 publish_wakeup()

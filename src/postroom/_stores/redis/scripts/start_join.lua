@@ -9,8 +9,8 @@ call('HSET', META, 'sequence', sequence)
 local content = {number = sequence, tenant_id = args.tenant_id, metadata = args.metadata, created_at = now}
 call('HSET', JOINS, args.join, pack(content))
 call('ZADD', JOIN_INDEX, sequence, args.join)
-save_join(args.join, {
+call('HSET', JOIN_STATES, args.join, pack({
   status = 'pending', expected = args.expected, sealed = false, attached = 0, completed = 0, failed = 0, fails = true,
   deadline = args.deadline, updated_at = now,
-})
+}))
 return 1

@@ -25,11 +25,7 @@ local function delete(ids, contents, set)
       call('ZREM', INDEX, page)
     end
   end
-  if set ~= DONE and has_joins() then
-    -- A step without a message is completed, unless its outcome is written.
-    if set == DLQ then move_steps(ids, 'failed', 'failed', 'f') else move_steps(ids, 'pending', 'completed') end
-    write('HDEL', CONTINUATIONS, ids)
-  end
+  if set ~= DONE and joins() then joins().messages_deleted(ids, set == DLQ) end
   write('HDEL', MESSAGES, ids)
   write('HDEL', STATES, ids)
   write('ZREM', set, ids)
@@ -60,37 +56,6 @@ local function purge_done(cutoff, most, skip)
   local old, contents = deletable(ids, cutoff, policy.sliding)
   delete(old, contents, DONE)
   return #old, #ids - #old, #ids
-end
-
--- Deletes steps of a join, and returns how many: `most`, or all of them.
-local function delete_steps(join, most)
-  local members, ids = members_with_prefix(STEPS, join, most), {}
-  if #members == 0 then return 0 end
-  for index, member in ipairs(members) do ids[index] = id_of(member) end
-  for index, value in ipairs(fetch('HMGET', MEMBERSHIPS, ids)) do
-    local at = position_of_step(value, join)
-    local rest = at and sub(value, 1, at - 1) .. sub(value, at + STEP_CHARS) or value
-    if rest == '' then call('HDEL', MEMBERSHIPS, ids[index])
-    elseif rest then call('HSET', MEMBERSHIPS, ids[index], rest) end
-  end
-  write('ZREM', STEPS, members)
-  return #members
-end
-
--- Deletes joins that have ended up to `cutoff`, with at most `most` of their steps. A join is gone with the first of its
--- steps, and stays in `ended_joins` until the last one is. Returns true if some are left.
-local function purge_joins(cutoff, most)
-  while most > 0 do
-    local join = call('ZRANGEBYSCORE', ENDED_JOINS, '-inf', cutoff, 'LIMIT', 0, 1)[1]
-    if not join then return false end
-    call('HDEL', JOINS, join)
-    call('HDEL', JOIN_STATES, join)
-    call('ZREM', JOIN_INDEX, join)
-    local deleted = delete_steps(join, most)
-    if deleted < most then call('ZREM', ENDED_JOINS, join) end
-    most = most - deleted - 1
-  end
-  return true
 end
 
 -- Deletes a few done messages that are old enough, starting at a varying position: messages that must stay do not hide the

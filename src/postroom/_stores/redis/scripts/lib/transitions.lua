@@ -15,7 +15,6 @@ local function leave(entry, old_state, stays_in_line)
   local id = entry.id
   if old_state == 'w' then
     call('ZREM', PENDING, id)
-    if has_joins() then call('ZREM', WAITS, id) end
     if entry.progress[EXPIRES] ~= 0 then call('ZREM', EXPIRING, id) end
   elseif old_state == 'c' then
     call('ZREM', CAPTURED, id)
@@ -39,11 +38,7 @@ local function finish(entry, ending, owner, blanks)
   call('ZADD', DONE, now, entry.id)
   if blanks then blank(entry) end
   leave(entry, old_state)
-  if has_joins() then
-    local has_failed = ending == 'discarded' or ending == 'cancelled'
-    call('HDEL', CONTINUATIONS, entry.id)
-    move_steps({entry.id}, step_status(old_state), has_failed and 'failed' or 'completed', has_failed and 'f')
-  end
+  if joins() then joins().message_finished(entry.id, old_state, ending) end
 end
 
 -- Makes a message dead, or done where the box discards dead letters. With `on_dead="block"` it stays in line.
@@ -56,7 +51,7 @@ local function bury(entry, reason)
   save(entry)
   call('ZADD', DLQ, entry.id, entry.id)
   leave(entry, old_state, policy.block)
-  move_steps({entry.id}, step_status(old_state), 'failed')
+  if joins() then joins().message_buried(entry.id, old_state) end
 end
 
 -- Adds a message to its collapse key. `collapse` has the unfinished messages of a key, and may have some that are finished
@@ -78,12 +73,7 @@ local function revive(entry)
   progress[FENCE] = math.max(progress[FENCE], 1)
   save(entry)
   call('ZREM', DLQ, entry.id)
-  move_steps({entry.id}, 'failed', 'pending')
-  if is_continuation(entry.id) then -- the next claim looks at its join again
-    call('ZADD', WAITS, now_text, entry.id)
-    has_claimable = true
-    return
-  end
+  if joins() and joins().message_revived(entry.id) then return end
   if content.collapse_key then add_to_collapse(content.collapse_key, entry.id) end
   if policy.fifo and content.group then
     local group = line_of(entry.id)
