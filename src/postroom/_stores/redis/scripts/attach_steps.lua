@@ -1,7 +1,6 @@
 -- needs: entries known_keys fifo joins naming
 -- Makes messages steps of a join. Arguments: `join`, and `steps`: see lib/naming.lua. Returns one digit per step: 1 if it was
 -- none before.
-local joins = joins()
 local record = joins and joins.load(args.join)
 if not record then return NO_JOIN end
 local ids, new, seen = {}, 0, {}

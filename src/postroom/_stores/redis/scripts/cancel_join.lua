@@ -1,6 +1,5 @@
 -- needs: entries fifo joins transitions
 -- Ends a join as cancelled, and its continuation if that still waits. Arguments: `join`. Returns 1 if the join was pending.
-local joins = joins()
 local record = joins and joins.load(args.join)
 if not record then return NO_JOIN end
 if record.status ~= 'pending' then return 0 end

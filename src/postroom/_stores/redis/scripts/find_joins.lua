@@ -24,7 +24,7 @@ end
 -- Returns the values of a join that matches, and its number.
 local function values_of(content, record)
   local status, completed, failed = record.status, record.ended_completed, record.ended_failed
-  if status == 'pending' then status, completed, failed = joins().status_by_steps(record), record.completed, record.failed end
+  if status == 'pending' then status, completed, failed = joins.status_by_steps(record), record.completed, record.failed end
   if args.statuses and not args.statuses[status] then return nil end
   if args.tenant_id and args.tenant_id ~= content.tenant_id then return nil end
   return pack({
@@ -33,7 +33,7 @@ local function values_of(content, record)
   })
 end
 
-if not joins() then return {{}, ''} end
+if not joins then return {{}, ''} end
 local checked, is_complete = joins_to_check()
 local contents, records = fetch('HMGET', JOINS, checked), fetch('HMGET', JOIN_STATES, checked)
 local found, number = {}, nil

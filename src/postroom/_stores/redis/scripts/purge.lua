@@ -5,7 +5,7 @@
 write_even_if_full()
 if args.state == 'd' then
   local deleted, stay, read = purge_done(now - args.age, args.limit, args.skip)
-  return {deleted, args.skip + stay, read, purge_joins(now - args.age, args.limit) and 1 or 0}
+  return {deleted, args.skip + stay, read, joins and joins.purge(now - args.age, args.limit) and 1 or 0}
 end
 local set = args.state == 'x' and DLQ or SEEN -- both in id order
 local ids = call('ZRANGE', set, args.skip, args.skip + args.limit - 1)

@@ -13,7 +13,6 @@ local message_ids, sources, groups, extras = args.message_ids, args.sources, arg
 local NO_EXTRA = {}
 
 local holders = fetch('HMGET', DEDUP, message_ids)
-local join_puts = (args.joins or args.wait) and functions_for_puts()
 local refused = args.joins and join_puts.refused_steps(message_ids, sources, holders)
   or args.wait and join_puts.reply_without_put(args.wait)
 if refused then return refused end
@@ -113,7 +112,7 @@ local function supersede(key, new, joining)
   table.sort(older, function(one, other) return one.id < other.id end)
   local ids = {}
   for index, entry in ipairs(older) do
-    if joins() then joins().replace_step(entry.id, new, joining) end
+    if joins then joins.replace_step(entry.id, new, joining) end
     finish(entry, 'superseded', '', false)
     ids[index] = tonumber(entry.id)
   end
@@ -123,7 +122,7 @@ end
 -- Applies the due time of new content to a waiting message, and saves it. A message that was tried keeps its backoff: a due
 -- time may lengthen it, never shorten it.
 local function reschedule(entry, due)
-  if joins() and joins().is_continuation(entry.id) then return save(entry) end -- only the end of its join makes it claimable
+  if joins and joins.is_continuation(entry.id) then return save(entry) end -- only the end of its join makes it claimable
   local id, progress, group = entry.id, entry.progress, line_of(entry.id)
   local time, is_ahead = tonumber(call('ZSCORE', PENDING, id) or nil), due and due > now
   if progress[FENCE] > 0 then
@@ -202,24 +201,20 @@ end
 -- -- all drafts ------------------------------------------------------------------------------------------------------
 
 if groups then read_lines() end
-local receipts = {}
-local function put_all()
-  local added = {}
-  for index, message_id in ipairs(message_ids) do
-    local extra = extras[index] or NO_EXTRA
-    if holders[index] or added[message_id] or extra.collapses then
-      write_collected()
-      has_first = {}
-      local joining = args.joins and args.joins[index]
-      receipts[index] = put(message_id, sources[index], bodies[index], extra, is_rejecting(index), joining)
-    else
-      receipts[index] = collect(message_id, sources[index], bodies[index], groups and groups[index] or nil, extra)
-    end
-    added[message_id] = true
+local receipts, added = {}, {}
+for index, message_id in ipairs(message_ids) do
+  local extra = extras[index] or NO_EXTRA
+  if holders[index] or added[message_id] or extra.collapses then
+    write_collected()
+    has_first = {}
+    local joining = args.joins and args.joins[index]
+    receipts[index] = put(message_id, sources[index], bodies[index], extra, is_rejecting(index), joining)
+  else
+    receipts[index] = collect(message_id, sources[index], bodies[index], groups and groups[index] or nil, extra)
   end
-  write_collected()
+  added[message_id] = true
 end
-put_all()
+write_collected()
 save_sequence()
 if args.joins then join_puts.attach_steps(receipts) end
 if args.wait then join_puts.begin_wait(args.wait, receipts[1]) end

@@ -1,6 +1,6 @@
 -- needs: entries known_keys fifo joins naming
 -- Ends a pending step of a join. Arguments: `join`; `step`: see lib/naming.lua; `failed`. Returns 1 if the step was pending.
-local join, joins = args.join, joins()
+local join = args.join
 local record = joins and joins.load(join)
 if not record then return NO_JOIN end
 local id = id_named(args.step)

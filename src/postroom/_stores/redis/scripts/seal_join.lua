@@ -1,6 +1,5 @@
 -- needs: entries joins
 -- Ends the attaching of steps to an open join. Arguments: `join`. Returns 1 if it was not sealed before.
-local joins = joins()
 local record = joins and joins.load(args.join)
 if not record then return NO_JOIN end
 if record.status ~= 'pending' or record.expected then return JOIN_ENDED end

@@ -25,7 +25,7 @@ local function delete(ids, contents, set)
       call('ZREM', INDEX, page)
     end
   end
-  if set ~= DONE and joins() then joins().messages_deleted(ids, set == DLQ) end
+  if set ~= DONE and joins then joins.messages_deleted(ids, set == DLQ) end
   write('HDEL', MESSAGES, ids)
   write('HDEL', STATES, ids)
   write('ZREM', set, ids)
@@ -64,5 +64,5 @@ local function sweep(cutoff, most)
   local count = call('ZCOUNT', DONE, '-inf', cutoff)
   if count == 0 then return end
   purge_done(cutoff, most, count > most and now % (count - most + 1) or 0)
-  purge_joins(cutoff, most)
+  if joins then joins.purge(cutoff, most) end
 end

@@ -1,13 +1,9 @@
--- Looks: a claim looks at the joins whose continuations are due, and ends those that have ended.
+-- Looks: a claim looks at the joins whose continuations are due, and ends those that have ended. Only boxes with joins have
+-- these functions: see lib/joins.lua.
 
--- Looks of one round of a claim, so that no script blocks the server for long.
-local MAX_LOOKS = 500
-
--- Looks at the joins of all continuations that are due. A look takes a continuation out of those that are due, and wakes at
--- most the continuations of joins of which it is a step.
-local function look_at_joins()
-  local joins = joins()
-  if not joins then return end
+if joins then
+  -- Looks of one round of a claim, so that no script blocks the server for long.
+  local MAX_LOOKS = 500
 
   -- Returns the error of a continuation whose join has failed. The same text as `failure_of` in _kernel/joins.py.
   local function failure_of(record)
@@ -53,11 +49,15 @@ local function look_at_joins()
     else bury(load(id), failure_of(record)) end
   end
 
-  local looks = 0
-  while looks < MAX_LOOKS do
-    local due = call('ZRANGEBYSCORE', WAITS, '-inf', now, 'LIMIT', 0, MAX_LOOKS - looks)
-    if #due == 0 then return end
-    for _, id in ipairs(due) do look(id) end
-    looks = looks + #due
+  -- Looks at the joins of all continuations that are due. A look takes a continuation out of those that are due, and wakes at
+  -- most the continuations of joins of which it is a step.
+  function joins.look()
+    local looks = 0
+    while looks < MAX_LOOKS do
+      local due = call('ZRANGEBYSCORE', WAITS, '-inf', now, 'LIMIT', 0, MAX_LOOKS - looks)
+      if #due == 0 then return end
+      for _, id in ipairs(due) do look(id) end
+      looks = looks + #due
+    end
   end
 end

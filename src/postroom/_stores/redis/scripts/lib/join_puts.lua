@@ -4,20 +4,19 @@
 -- of a join: {join, fails, on_complete, on_fail}, and of these two {topic, format, length}. The payloads, packed, are behind
 -- the contents in ARGV[4].
 
--- Returns the functions below. A script creates its functions on every call: these only where they are needed.
-local function functions_for_puts()
-  local exported = {}
+local join_puts = {}
 
+if args.joins or args.wait then
   -- Returns why a join does not take the messages of this put, or nil. Messages with equal keys are one step.
-  function exported.refused_steps(message_ids, sources, holders)
-    if not joins() then return NO_JOIN end
+  function join_puts.refused_steps(message_ids, sources, holders)
+    if not joins then return NO_JOIN end
     local found, new, seen = {}, {}, {}
 
     -- True if the message that `find_known` will find is a step already.
     local function is_step(index, join)
       local id = holders[index] and holder(sources[index], message_ids[index])
       if not id or policy.window and load(id).content.first_seen + policy.window <= now then return false end
-      return joins().position_of_step(call('HGET', MEMBERSHIPS, id), join)
+      return joins.position_of_step(call('HGET', MEMBERSHIPS, id), join)
     end
 
     for index, message_id in ipairs(message_ids) do
@@ -30,8 +29,8 @@ local function functions_for_puts()
       end
     end
     for _, join in ipairs(found) do
-      local record = joins().load(join)
-      local reason = not record and NO_JOIN or record and joins().refusal(record, new[join])
+      local record = joins.load(join)
+      local reason = not record and NO_JOIN or record and joins.refusal(record, new[join])
       if reason then return reason end
     end
   end
@@ -42,7 +41,7 @@ local function functions_for_puts()
   end
 
   -- Attaches the messages of this put to their joins, each join once.
-  function exported.attach_steps(receipts)
+  function join_puts.attach_steps(receipts)
     local found, ids = {}, {}
     for index, receipt in ipairs(receipts) do
       local join = args.joins[index]
@@ -54,13 +53,13 @@ local function functions_for_puts()
         ids[join][#ids[join] + 1] = id_in(receipt)
       end
     end
-    for _, join in ipairs(found) do joins().attach(join, joins().load(join), ids[join]) end
+    for _, join in ipairs(found) do joins.attach(join, joins.load(join), ids[join]) end
   end
 
   -- Returns the reply to a put of a continuation if there is nothing to put: a reason, or the receipt of the continuation that
   -- the join has. It is found by its id: a deduplication window that has passed must not let a join have two.
-  function exported.reply_without_put(wait)
-    local record = joins() and joins().load(wait.join)
+  function join_puts.reply_without_put(wait)
+    local record = joins and joins.load(wait.join)
     if not record then return NO_JOIN end
     if record.wait and call('HEXISTS', MESSAGES, record.wait) == 1 then
       local entry = load(record.wait)
@@ -73,9 +72,9 @@ local function functions_for_puts()
   end
 
   -- Makes the message of this put the continuation of its join, unless its key was known.
-  function exported.begin_wait(wait, receipt)
+  function join_puts.begin_wait(wait, receipt)
     if type(receipt) == 'table' and receipt[1] ~= 'new' then return end
-    local id, record, from = id_in(receipt), joins().load(wait.join), args.lengths[1] + 1
+    local id, record, from = id_in(receipt), joins.load(wait.join), args.lengths[1] + 1
     for _, follows in ipairs({wait.on_complete or false, wait.on_fail or false}) do
       if follows then
         follows.payload = sub(ARGV[4], from, from + follows.length - 1)
@@ -86,10 +85,8 @@ local function functions_for_puts()
     call('ZADD', WAITS, record.deadline or '+inf', id)
     call('HSET', CONTINUATIONS, id, pack(wait))
     record.wait, record.fails = id, wait.fails
-    joins().save(wait.join, record)
+    joins.save(wait.join, record)
     has_claimable = false
-    joins().wake(record)
+    joins.wake(record)
   end
-
-  return exported
 end
