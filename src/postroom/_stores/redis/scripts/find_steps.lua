@@ -1,6 +1,6 @@
 -- needs: entries joins
--- Finds steps of a join, in id order. Arguments: `join`, `after` (an id), `limit`. Returns {id, source, message id, status, time}
--- per step, as MessagePack. Source and message id are false if the message was purged.
+-- Finds steps of a join, in id order. Arguments: `join`, `after` (an id), `limit`. Returns {id, source, message id, status,
+-- time} per step, as MessagePack. Source and message id are false if the message was purged.
 local join = args.join
 if not joins or not joins.load(join) then return NO_JOIN end
 local ids = call('ZRANGEBYLEX', STEPS, '(' .. join .. args.after, '(' .. join .. '\255', 'LIMIT', 0, args.limit)

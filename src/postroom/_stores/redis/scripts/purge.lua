@@ -1,7 +1,7 @@
 -- needs: entries known_keys fifo joins transitions join_cleaning cleaning
 -- Deletes old messages of one state. Arguments: `state`, `age` in microseconds, `limit`, `skip`: messages that earlier calls
--- have read and left. Returns the number of deleted messages, the `skip` of the next call, the number of messages read, and 1 if
--- there are more old joins: they are deleted with done messages, in pieces.
+-- have read and left. Returns the number of deleted messages, the `skip` of the next call, the number of messages read, and 1
+-- if there are more old joins: they are deleted with done messages, in pieces.
 write_even_if_full()
 if args.state == 'd' then
   local deleted, stay, read = purge_done(now - args.age, args.limit, args.skip)

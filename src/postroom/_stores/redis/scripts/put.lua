@@ -1,8 +1,9 @@
 -- needs: entries known_keys fifo joins transitions arrivals join_puts join_cleaning cleaning
 -- Puts drafts: decides deduplication, collapse and insert for each, in order.
 --
--- Arguments: those of lib/arrivals.lua and lib/join_puts.lua; `groups` (of a FIFO box: one per draft, or false); `extras` by position: {collapses,
--- due, expires, lifetime, on_conflict, revive_dead}; `rejects`: true, or by position: a known message keeps its content.
+-- Arguments: those of lib/arrivals.lua and lib/join_puts.lua; `groups` (of a FIFO box: one per draft, or false); `extras` by
+-- position: {collapses, due, expires, lifetime, on_conflict, revive_dead}; `rejects`: true, or by position: a known message
+-- keeps its content.
 --
 -- Returns one receipt per draft, as MessagePack: the id if the message is new and superseded nothing, otherwise {status, id,
 -- state, superseded ids, replaced under lease, updated}.

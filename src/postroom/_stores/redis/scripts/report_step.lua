@@ -9,7 +9,9 @@ local value = call('HGET', MEMBERSHIPS, id)
 local at = joins.position_of_step(value, join)
 if not at then return NO_STEP end
 local state = read_progress(call('HGET', STATES, id))[STATE]
-if record.status ~= 'pending' or joins.outcome_at(value, at) ~= NO_OUTCOME or joins.step_status(state) ~= 'pending' then return 0 end
+if record.status ~= 'pending' or joins.outcome_at(value, at) ~= NO_OUTCOME or joins.step_status(state) ~= 'pending' then
+  return 0
+end
 write_even_if_full()
 call('HSET', MEMBERSHIPS, id, joins.with_outcome(value, at, args.failed and 'f' or 'c'))
 joins.count_steps(record, args.failed and 'failed' or 'completed', 1)
