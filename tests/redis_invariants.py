@@ -18,8 +18,10 @@ import redis
 
 from postroom._stores.redis.layout import KEYS, box_keys, boxes_key, ids_key
 from postroom.spi import Counts, State
+from tests.redis_join_invariants import HASHES as JOIN_HASHES
+from tests.redis_join_invariants import join_complaints
 
-HASHES = {"meta", "messages", "states", "dedup", "line", "collapse", "pages"}
+HASHES = {"meta", "messages", "states", "dedup", "line", "collapse", "pages"} | JOIN_HASHES
 PAGE = 1024
 ID = 16
 """Digits of an id in a field or a member."""
@@ -161,6 +163,8 @@ def _complaints(box: Snapshot) -> Iterator[str]:
     yield from _keys(box)
     yield from _lines(box)
     yield from _other_indexes(box)
+    states = {id_: box.progress(id_).state for id_ in box.contents}
+    yield from join_complaints(box.hashes, box.sets, states)
 
 
 def _differ(what: str, found: set[str], wanted: set[str]) -> Iterator[str]:
@@ -199,7 +203,9 @@ def _one_place(box: Snapshot) -> Iterator[str]:
     waiting, pending = box.ids_in("w"), set(box.members("pending"))
     in_line = {id_.decode() for id_ in box.hashes["line"]}
     yield from _differ("pending but not waiting", pending - waiting, set())
-    yield from _differ("waiting but neither pending nor in line", waiting - pending - in_line, set())
+    waits = set(box.members("waits"))
+    yield from _differ("pending, though it waits for a join", pending & waits, set())
+    yield from _differ("waiting but neither pending nor in line", waiting - pending - in_line - waits, set())
     expiring = {id_: float(box.progress(id_).expires) for id_ in waiting if box.progress(id_).expires}
     if box.members("expiring") != expiring:
         yield from _differ("expiring", set(box.members("expiring")), set(expiring))

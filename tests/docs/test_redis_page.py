@@ -8,6 +8,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from importlib.resources import files
 from typing import Any
+from uuid import uuid4
 
 import pytest
 import redis
@@ -21,6 +22,7 @@ from postroom._stores.redis.layout import box_keys, boxes_key, channel, ids_key
 from postroom._stores.redis.replication import Replication
 from postroom._stores.redis.url import POOL_SIZE, SCHEMES
 from postroom._stores.wrapper import innermost
+from postroom.spi import Box, Draft, JoinDraft, JoinWait, Order
 from postroom.sync import Postroom
 from tests.docs.pages import ROOT, files_in
 from tests.docs.servers import empty_redis
@@ -68,6 +70,7 @@ def use(url: str) -> None:
         inbox.purge(State.SEEN, older_than=timedelta(0))
         inbox.counts()
         innermost(room.store).boxes()
+        add_joins(innermost(room.store))
     asyncio.run(_be_woken(url))
 
 
@@ -242,9 +245,21 @@ def test_the_server_has_them_under_these_names_and_no_others() -> None:
         inbox.mark_processed("done", "s")
         inbox.mark_dead("dead", "s")
         inbox.claim(worker, batch_size=1)
+        add_joins(innermost(room.store))
         found = {key: client.type(key) for key in client.scan_iter(count=1000)}
         assert found == {_full(name): TYPES[kind] for name, kind in ROW.findall(KEYS)}
         assert {client.ttl(key) for key in found} == {-1}
+
+
+def add_joins(store: Any) -> None:
+    """A join with a step and a waiting continuation, and one that has ended."""
+    box = Box("inbox", "orders", order=Order(fifo=True))
+    pending, ended = uuid4(), uuid4()
+    for join in (pending, ended):
+        store.start_join(box, JoinDraft(join, "tenant"))
+    store.put(box, [Draft("s", "step", join=pending)])
+    store.put_wait(box, Draft("s", str(pending)), JoinWait(pending))
+    store.cancel_join(box, ended)
 
 
 def _full(name: str) -> str:

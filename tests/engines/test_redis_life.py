@@ -151,7 +151,7 @@ def test_claims_that_race_never_overlap(prefix: str, box: Box) -> None:
 
 def test_ids_of_a_box_grow_over_its_blocks(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two boxes take turns, and take blocks that are used up at once."""
-    monkeypatch.setattr("postroom._stores.redis.store.BLOCK", 10)
+    monkeypatch.setattr("postroom._stores.redis.runner.BLOCK", 10)
     store = open_at(server(), "sync", prefix=prefix)
     other = Box("outbox", "other")
     ids: dict[str, list[int]] = {PLAIN.key: [], other.key: []}

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from importlib.resources import files
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from tools.servers.base import ServerMissing, missing
@@ -14,7 +15,21 @@ from tools.servers.redis import RedisServer
 from postroom._kernel.program import Mode
 from postroom._stores.redis.layout import KEYS
 from postroom._stores.redis.scripts import script
-from postroom.spi import Box, ClaimRequest, Draft, Filter, Purge, ReceiptStatus, Settlement, State
+from postroom.spi import (
+    Box,
+    ClaimRequest,
+    Draft,
+    Filter,
+    JoinDraft,
+    JoinFilter,
+    JoinStatus,
+    JoinWait,
+    Purge,
+    ReceiptStatus,
+    Settlement,
+    State,
+    StepStatus,
+)
 from postroom.testing.conformance.base import ALICE, seconds
 from tests.redis import new_prefix, open_at
 from tests.runtime.support import soon
@@ -53,7 +68,22 @@ async def use_every_script(store: Any, name: str) -> None:
     assert await settled(store.reap(BOX, 10)) == (0, 0)
     assert [m.state for m in await settled(store.find(BOX, Filter()))] == [State.DONE]
     assert (await settled(store.counts(BOX)))[State.DONE] == 1
-    assert await settled(store.purge(BOX, Purge(State.DONE, seconds(0)))) == 1
+    await use_every_script_of_joins(store, name)
+    assert await settled(store.purge(BOX, Purge(State.DONE, seconds(0)))) == 3
+
+
+async def use_every_script_of_joins(store: Any, name: str) -> None:
+    join = uuid4()
+    await settled(store.start_join(BOX, JoinDraft(join, "tenant")))
+    [step] = await settled(store.put(BOX, [Draft("s", f"step-{name}")]))
+    assert await settled(store.attach_steps(BOX, join, [step.id])) == [True]
+    assert (await settled(store.put_wait(BOX, Draft("s", str(join)), JoinWait(join)))).is_new
+    assert await settled(store.report_step(BOX, join, step.id, failed=False)) is True
+    assert [found.status for found in await settled(store.find_steps(BOX, join))] == [StepStatus.COMPLETED]
+    assert await settled(store.cancel(BOX, Filter(ids=(step.id,)))) == [step.key]
+    assert await settled(store.seal_join(BOX, join)) is True
+    assert await settled(store.cancel_join(BOX, join)) is True
+    assert [found.status for found in await settled(store.find_joins(BOX, JoinFilter()))] == [JoinStatus.CANCELLED]
 
 
 @pytest.mark.req("RHI-158")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import uuid4
 
 import pytest
 import redis
@@ -12,6 +13,7 @@ from tools.servers.redis import RedisServer
 
 from postroom import NewMessage, OwnerToken, Postroom
 from postroom._stores.redis.layout import KEYS, box_keys
+from postroom.spi import Box, Draft, JoinDraft, JoinWait, Order
 from tests.redis import open_at
 from tests.redis_chaos.workload import new_prefix
 from tests.redis_invariants import Snapshot, complaints
@@ -30,7 +32,8 @@ def server() -> Iterator[RedisServer]:
 async def prefix(server: RedisServer) -> AsyncIterator[str]:
     """Of a box with messages in all states."""
     name = new_prefix()
-    async with Postroom(store=open_at(server.url(), "async", prefix=name)) as room:
+    store = open_at(server.url(), "async", prefix=name)
+    async with Postroom(store=store) as room:
         box = room.inbox("lines", order="fifo")
         owner = OwnerToken.new()
         await box.enqueue_many([_message(number) for number in range(12)])
@@ -42,7 +45,20 @@ async def prefix(server: RedisServer) -> AsyncIterator[str]:
         await box.fail(owner, await box.claim(owner, 60, 1), "bad")
         await box.claim(owner, 60, 1)
         assert set((await box.counts()).values()) & {0} == set()
+        await _add_joins(store)
         yield name
+
+
+async def _add_joins(store: Any) -> None:
+    """Adds a pending and an ended join."""
+    box = Box("inbox", "lines", order=Order(fifo=True))
+    for status in ("pending", "cancelled"):
+        join = uuid4()
+        await store.start_join(box, JoinDraft(join, "tenant", 2))
+        await store.put_wait(box, Draft("s", str(join), "wait"), JoinWait(join))
+        await store.put(box, [Draft("s", f"step-{status}", join=join)])
+        if status == "cancelled":
+            await store.cancel_join(box, join)
 
 
 def _message(number: int) -> NewMessage:

@@ -19,7 +19,7 @@ from postroom._stores.redis.durability import Durability
 from postroom._stores.redis.listener import Listener
 from postroom._stores.redis.redis_py import Client, Reply
 from postroom._stores.redis.replication import Replication, WaitFor
-from postroom._stores.redis.scripts import AMBIGUOUS, NEEDS_IDS, Script
+from postroom._stores.redis.scripts import WITHOUT_WRITES, Script
 from postroom.errors import FeatureMissing, NotReplicated, RoomClosed
 
 OLDEST_VERSION = (6, 2)
@@ -143,7 +143,7 @@ class RedisClientVerbs:
             reply, acknowledged = yield from self._send_and_wait(client, command, keys)
         finally:
             slots.release()
-        if reply not in (NEEDS_IDS, AMBIGUOUS):  # these scripts have written nothing
+        if reply not in WITHOUT_WRITES:
             self._check_replicas(acknowledged, wait)
         return reply
 

@@ -56,8 +56,8 @@ def _time(value: datetime | None) -> int | None:
     return time
 
 
-def _expiry(value: datetime | None) -> int | None:
-    """Returns a time of expiry. 0 would mean never."""
+def time_or_never(value: datetime | None) -> int | None:
+    """Returns a time of expiry or a deadline. 0 would mean never."""
     time = _time(value)
     return None if time is None else max(1, time)
 
@@ -79,14 +79,15 @@ def kept(digits: bytes) -> list[bool]:
     return [digit == ord("1") for digit in digits]
 
 
-def _present(arguments: Mapping[str, object]) -> Arguments:
+def present(arguments: Mapping[str, object]) -> Arguments:
+    """Returns the arguments that are given: an absent name is None or False."""
     return {name: value for name, value in arguments.items() if value is not None and value is not False}
 
 
 def policy_arguments(box: Box) -> Arguments:
     """Returns the policies of a box that scripts apply."""
     retention, delivery = box.retention, box.delivery
-    return _present(
+    return present(
         {
             "box": box.key,
             "fifo": box.order.fifo,
@@ -139,11 +140,11 @@ def _extra(draft: Draft) -> Arguments | None:
     given = (draft.collapse_key, draft.due, draft.expires, draft.lifetime, draft.on_conflict, draft.revive_dead)
     if given == _USUAL:
         return None
-    return _present(
+    return present(
         {
             "collapses": draft.collapse_key is not None,
             "due": _time(draft.due),
-            "expires": _expiry(draft.expires),
+            "expires": time_or_never(draft.expires),
             "lifetime": None if draft.lifetime is None else microseconds(draft.lifetime),
             "on_conflict": draft.on_conflict,
             "revive_dead": draft.revive_dead,
@@ -168,6 +169,8 @@ def draft_arguments(drafts: Sequence[Draft], *, fifo: bool) -> tuple[Arguments, 
         arguments["groups"] = [False if draft.group is None else draft.group for draft in drafts]
     if rejecting := [index for index, draft in enumerate(drafts, 1) if draft.on_duplicate != "update"]:
         arguments["rejects"] = True if len(rejecting) == len(drafts) else dict.fromkeys(rejecting, True)
+    if joining := {index: draft.join.hex for index, draft in enumerate(drafts, 1) if draft.join is not None}:
+        arguments["joins"] = joining
     return arguments, b"".join(bodies)
 
 
@@ -219,7 +222,7 @@ _CONTENT_FILTERS = ("topic", "source", "message_id", "group", "correlation_id")
 
 def filter_arguments(which: Filter, *, after: str, limit: int, reads: int) -> Arguments:
     """Returns a filter. `reads`: messages that the script reads at most."""
-    arguments = _present({name: getattr(which, name) for name in _CONTENT_FILTERS})
+    arguments = present({name: getattr(which, name) for name in _CONTENT_FILTERS})
     arguments |= {"after": after, "limit": limit, "reads": reads, "reads_content": bool(arguments)}
     if which.blocking:
         arguments |= {"blocking": True, "set": "dlq"}

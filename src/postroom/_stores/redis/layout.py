@@ -10,6 +10,7 @@ from postroom._kernel.fields import LABELS
 KEYS = (
     *("meta", "messages", "states", "dedup", "namesakes", "index", "seen", "pending"),
     *("captured", "expiring", "done", "dlq", "line", "lines", "locks", "collapse", "pages"),
+    *("joins", "join_states", "join_index", "ended_joins", "steps", "memberships", "waits", "continuations"),
 )
 """The keys of a box, in the order in which scripts get them."""
 

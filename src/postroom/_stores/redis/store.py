@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from postroom._kernel.clock import Clock, to_microseconds
+from postroom._kernel.clock import Clock
 from postroom._kernel.program import Async, Program, Sync, call, verb
 from postroom._stores.coalesced import SharedPuts
 from postroom._stores.redis import codec
-from postroom._stores.redis.layout import BLOCK, box_key, box_keys, boxes_key, channel, ids_key
+from postroom._stores.redis.joins import JoinVerbs, checked
+from postroom._stores.redis.layout import box_key, boxes_key
 from postroom._stores.redis.messages import claimed_messages, found_messages
 from postroom._stores.redis.outcomes import Outcomes
 from postroom._stores.redis.redis_py import Reply
 from postroom._stores.redis.replication import WaitFor
-from postroom._stores.redis.scripts import AMBIGUOUS, NEEDS_IDS, script
+from postroom._stores.redis.scripts import AMBIGUOUS
 from postroom.errors import AmbiguousMessageId, NotReplicated
 from postroom.spi import (
     Box,
@@ -23,7 +24,6 @@ from postroom.spi import (
     ClaimRequest,
     Counts,
     Draft,
-    Features,
     Filter,
     Key,
     KeyStatus,
@@ -38,7 +38,7 @@ from postroom.spi import (
 )
 
 if TYPE_CHECKING:
-    from postroom._stores.redis.client import RedisClient, SyncRedisClient
+    from postroom._stores.redis.client import RedisClient
 
 MAX_CHANGES = 1000
 """Messages that one script changes, if the verb may be split: a script blocks the server while it runs."""
@@ -46,67 +46,8 @@ MAX_READS = 2000
 """Messages that one script reads to find those that match a filter."""
 
 
-class _BoxArguments(NamedTuple):
-    """The arguments that every script of a box gets."""
-
-    box: Box
-    keys: tuple[bytes, ...]
-    policy: bytes
-
-
-class RedisVerbs:
+class RedisVerbs(JoinVerbs):
     """The verbs, for both modes."""
-
-    _listens = False
-    """Whether this mode has workers, which listen for wake-ups."""
-
-    def __init__(
-        self, client: RedisClient | SyncRedisClient, *, prefix: str, clock: Clock | None = None, notify: bool = True
-    ) -> None:
-        self.name = client.name
-        self.features = Features(
-            durable=True, transactional=False, concurrent=True, notify=self._listens and notify and client.can_listen
-        )
-        self._client = client
-        self._prefix = prefix
-        self._clock = clock
-        self._notify = notify
-        self._box_arguments: dict[str, _BoxArguments] = {}
-
-    # -- running scripts -----------------------------------------------------------------------------------------
-
-    def _arguments_of(self, box: Box) -> _BoxArguments:
-        arguments = self._box_arguments.get(box.key)
-        if arguments is None or arguments.box is not box:
-            policy = codec.policy_arguments(box)
-            if self._notify:
-                sharded = self._client.sharded
-                wakeups = channel(self._prefix, box.key, sharded=sharded)
-                policy |= {"channel": wakeups, "publish": "SPUBLISH" if sharded else "PUBLISH"}
-                self._client.listen(wakeups)
-            arguments = _BoxArguments(box, box_keys(self._prefix, box.key), codec.encode(policy))
-            self._box_arguments[box.key] = arguments
-        return arguments
-
-    def _run(
-        self, name: str, box: Box, arguments: object, *more: bytes, wait: WaitFor = "acknowledged"
-    ) -> Program[Reply]:
-        """Runs a script and returns its reply. lib/base.lua describes the arguments."""
-        if not self._client.is_ready:
-            yield call(self._client.ready)
-        _, keys, policy = self._arguments_of(box)
-        now = b"" if self._clock is None else str(to_microseconds(self._clock.now())).encode()
-        return (yield call(self._client.run, script(name), keys, (now, policy, codec.encode(arguments), *more), wait))
-
-    def _run_with_ids(self, name: str, box: Box, arguments: codec.Arguments, contents: bytes) -> Program[Reply]:
-        """Runs a script that inserts messages. If the box has too few ids left, fetches a block and runs it again."""
-        while (reply := (yield from self._run(name, box, arguments, contents))) == NEEDS_IDS:
-            size = max(BLOCK, len(arguments["message_ids"]))
-            # Only a box with ids has messages, so this is where `boxes` learns of it.
-            yield call(self._client.execute, "SADD", boxes_key(self._prefix), box.key)
-            last = yield call(self._client.execute, "INCRBY", ids_key(self._prefix), size)
-            arguments = {**arguments, "block": (last - size, size)}
-        return reply
 
     # -- the work queue ------------------------------------------------------------------------------------------
 
@@ -115,7 +56,7 @@ class RedisVerbs:
         if not drafts:
             return []
         arguments, contents = codec.draft_arguments(drafts, fifo=box.order.fifo)
-        return codec.receipts((yield from self._run_with_ids("put", box, arguments, contents)), drafts)
+        return codec.receipts(checked((yield from self._run_with_ids("put", box, arguments, contents))), drafts)
 
     @verb
     def claim(self, box: Box, request: ClaimRequest, *, tx: Tx = None) -> Program[list[StoredMessage]]:
@@ -227,9 +168,9 @@ class RedisVerbs:
                 "limit": size,
                 "skip": skip,
             }
-            deleted, skip, read = yield from self._run("purge", box, arguments, wait="attempted")
+            deleted, skip, read, has_more_joins = yield from self._run("purge", box, arguments, wait="attempted")
             gone += deleted
-            if read < size:
+            if read < size and not has_more_joins:
                 break
         return gone
 

@@ -15,7 +15,9 @@ from postroom._stores.redis.layout import CONTENT, KEYS, PROGRESS, READ_BY_SCRIP
 
 _NEEDS = "-- needs:"
 NEEDS_IDS, AMBIGUOUS = b"ids", b"ambiguous"
-"""Replies of scripts that have written nothing: see lib/arrivals.lua and lib/settlements.lua."""
+NO_JOIN, NO_MESSAGE, NO_STEP, JOIN_ENDED, JOIN_FULL = b"no join", b"no message", b"no step", b"join ended", b"join full"
+WITHOUT_WRITES = (NEEDS_IDS, AMBIGUOUS, NO_JOIN, NO_MESSAGE, NO_STEP, JOIN_ENDED, JOIN_FULL)
+"""Replies of scripts that have written nothing: see lib/arrivals.lua, lib/settlements.lua and lib/joins.lua."""
 
 
 class Script(NamedTuple):

@@ -1,4 +1,4 @@
--- needs: entries known_keys fifo transitions settlements
+-- needs: entries known_keys fifo joins transitions settlements
 -- Returns the attempt counter of each target. While a claim holds, only its owner's settlement changes it.
 -- Arguments: a list of {id} or {message_id, source}.
 local attempts = {}

@@ -1,4 +1,4 @@
--- needs: entries known_keys fifo transitions settlements claims
+-- needs: entries known_keys fifo joins transitions settlements continuations claims
 -- Settles and claims. Arguments: `acks` and `others` (see `settle` in lib/settlements.lua), `request` (see `claim` in
 -- lib/claims.lua). Returns the reply of `settle`, then that of `claim`.
 write_even_if_full()

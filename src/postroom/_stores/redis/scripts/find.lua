@@ -1,4 +1,4 @@
--- needs: entries known_keys fifo transitions finding
+-- needs: entries known_keys fifo joins transitions finding
 -- Finds messages, in id order. Arguments: a filter, see lib/finding.lua. Returns their ids in one string; their contents as a
 -- list of strings (see `join_rows`), with two more fields each: the progress, and the end of the lease or 0; and the `after` of
 -- the next call.

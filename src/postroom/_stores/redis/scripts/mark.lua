@@ -1,4 +1,4 @@
--- needs: entries known_keys fifo transitions arrivals
+-- needs: entries known_keys fifo joins transitions arrivals
 -- Moves messages without a claim; a lease on them ends. Arguments: `mark` and `error`, and those of lib/arrivals.lua. Returns
 -- one digit per key: 1 if the message has changed.
 local mark, reason = args.mark, args.error

@@ -1,8 +1,9 @@
--- needs: entries known_keys fifo transitions arrivals cleaning
+-- needs: entries known_keys fifo joins transitions arrivals join_puts join_cleaning cleaning
 -- Puts drafts: decides deduplication, collapse and insert for each, in order.
 --
--- Arguments: those of lib/arrivals.lua; `groups` (of a FIFO box: one per draft, or false); `extras` by position: {collapses,
--- due, expires, lifetime, on_conflict, revive_dead}; `rejects`: true, or by position: a known message keeps its content.
+-- Arguments: those of lib/arrivals.lua and lib/join_puts.lua; `groups` (of a FIFO box: one per draft, or false); `extras` by
+-- position: {collapses, due, expires, lifetime, on_conflict, revive_dead}; `rejects`: true, or by position: a known message
+-- keeps its content.
 --
 -- Returns one receipt per draft, as MessagePack: the id if the message is new and superseded nothing, otherwise {status, id,
 -- state, superseded ids, replaced under lease, updated}.
@@ -12,6 +13,10 @@
 local message_ids, sources, groups, extras = args.message_ids, args.sources, args.groups, args.extras
 local NO_EXTRA = {}
 
+local holders = fetch('HMGET', DEDUP, message_ids)
+local refused = args.joins and join_puts.refused_steps(message_ids, sources, holders)
+  or args.wait and join_puts.reply_without_put(args.wait)
+if refused then return refused end
 if not has_ids(#message_ids) then return NEEDS_IDS end
 
 local bodies = split_bodies()
@@ -95,8 +100,9 @@ end
 
 -- -- known keys and collapse -----------------------------------------------------------------------------------------
 
--- Makes the waiting messages of a collapse key done, and returns their ids. A claimed message is never superseded.
-local function supersede(key)
+-- Makes the waiting messages of a collapse key done, and returns their ids. A claimed message is never superseded. The message
+-- `new` takes their places in joins; `joining` is the join of which it becomes a step anyway.
+local function supersede(key, new, joining)
   local older, kept = {}, {}
   for id in each_id(call('HGET', COLLAPSE, key) or '') do
     local entry = load(id)
@@ -107,6 +113,7 @@ local function supersede(key)
   table.sort(older, function(one, other) return one.id < other.id end)
   local ids = {}
   for index, entry in ipairs(older) do
+    if joins then joins.replace_step(entry.id, new, joining) end
     finish(entry, 'superseded', '', false)
     ids[index] = tonumber(entry.id)
   end
@@ -116,6 +123,7 @@ end
 -- Applies the due time of new content to a waiting message, and saves it. A message that was tried keeps its backoff: a due
 -- time may lengthen it, never shorten it.
 local function reschedule(entry, due)
+  if joins and joins.is_continuation(entry.id) then return save(entry) end -- only the end of its join makes it claimable
   local id, progress, group = entry.id, entry.progress, line_of(entry.id)
   local time, is_ahead = tonumber(call('ZSCORE', PENDING, id) or nil), due and due > now
   if progress[FENCE] > 0 then
@@ -174,7 +182,7 @@ local function meet_known(entry, new, extra, conflict, rejecting)
 end
 
 -- Puts one draft alone, and returns its receipt.
-local function put(message_id, source, body, extra, rejecting)
+local function put(message_id, source, body, extra, rejecting, joining)
   local entry = find_known(source, message_id) or insert_seen(body, extra.expires)
   local new = content_of(packed_now .. body)
   local conflict = contradicts(new, entry.content)
@@ -186,7 +194,7 @@ local function put(message_id, source, body, extra, rejecting)
   if entry.progress[STATE] ~= 's' then return meet_known(entry, new, extra, conflict, rejecting) end
   new.first_seen = entry.content.first_seen
   entry.content = write_content(entry.id, new, rest_of(new))
-  local superseded = new.collapse_key and supersede(new.collapse_key) or {}
+  local superseded = new.collapse_key and supersede(new.collapse_key, entry.id, joining) or {}
   enter_queue(entry, extra.expires, extra.lifetime)
   return {conflict and 'conflict' or 'new', tonumber(entry.id), 'w', superseded, false, conflict}
 end
@@ -195,13 +203,13 @@ end
 
 if groups then read_lines() end
 local receipts, added = {}, {}
-local holders = fetch('HMGET', DEDUP, message_ids)
 for index, message_id in ipairs(message_ids) do
   local extra = extras[index] or NO_EXTRA
   if holders[index] or added[message_id] or extra.collapses then
     write_collected()
     has_first = {}
-    receipts[index] = put(message_id, sources[index], bodies[index], extra, is_rejecting(index))
+    local joining = args.joins and args.joins[index]
+    receipts[index] = put(message_id, sources[index], bodies[index], extra, is_rejecting(index), joining)
   else
     receipts[index] = collect(message_id, sources[index], bodies[index], groups and groups[index] or nil, extra)
   end
@@ -209,6 +217,8 @@ for index, message_id in ipairs(message_ids) do
 end
 write_collected()
 save_sequence()
+if args.joins then join_puts.attach_steps(receipts) end
+if args.wait then join_puts.begin_wait(args.wait, receipts[1]) end
 -- A box without a janitor must not grow without bound.
 sweep(now - math.max(policy.retention, policy.window or 0), #message_ids + 8)
 publish_wakeup()

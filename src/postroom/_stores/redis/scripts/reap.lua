@@ -1,4 +1,4 @@
--- needs: entries fifo transitions
+-- needs: entries fifo joins transitions
 -- Puts messages back whose lease has ended (`duty` is "free"), or makes messages dead that have expired. Arguments: `duty`,
 -- `limit`. Returns their number.
 write_even_if_full()

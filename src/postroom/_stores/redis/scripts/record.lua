@@ -1,4 +1,4 @@
--- needs: entries known_keys fifo transitions arrivals
+-- needs: entries known_keys fifo joins transitions arrivals
 -- Records that keys were seen. Arguments: `extras` with `expires` by position, and those of lib/arrivals.lua. Returns {state,
 -- is new, conflict} per key, as MessagePack.
 if not has_ids(#args.message_ids) then return NEEDS_IDS end

@@ -1,4 +1,4 @@
--- needs: entries known_keys fifo transitions finding
+-- needs: entries known_keys fifo joins transitions finding
 -- Makes dead messages wait again. Arguments: a filter, see lib/finding.lua. Returns their keys as MessagePack, and the `after`
 -- of the next call.
 local ids, next_after = find(args)

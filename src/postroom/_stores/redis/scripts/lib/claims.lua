@@ -135,6 +135,7 @@ local function claim(request)
   end
 
   while count < most and read < max_candidates do
+    if joins then joins.look() end -- in each round: a message that became dead in the last one may have been a step
     local ids, lapsed = next_candidates(skip, skip_lapsed, topics and math.max(most - count, 100) or most - count)
     local candidates = #ids
     more = candidates > 0

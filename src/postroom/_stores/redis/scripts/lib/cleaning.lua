@@ -25,6 +25,7 @@ local function delete(ids, contents, set)
       call('ZREM', INDEX, page)
     end
   end
+  if set ~= DONE and joins then joins.messages_deleted(ids, set == DLQ) end
   write('HDEL', MESSAGES, ids)
   write('HDEL', STATES, ids)
   write('ZREM', set, ids)
@@ -58,8 +59,10 @@ local function purge_done(cutoff, most, skip)
 end
 
 -- Deletes a few done messages that are old enough, starting at a varying position: messages that must stay do not hide the
--- others.
+-- others. Deletes a few ended joins too.
 local function sweep(cutoff, most)
   local count = call('ZCOUNT', DONE, '-inf', cutoff)
-  if count > 0 then purge_done(cutoff, most, count > most and now % (count - most + 1) or 0) end
+  if count == 0 then return end
+  purge_done(cutoff, most, count > most and now % (count - most + 1) or 0)
+  if joins then joins.purge(cutoff, most) end
 end

@@ -110,6 +110,7 @@ local function acknowledge(acks, changed_groups, lost)
     write('ZREM', LINES, lines)
     write('ZREM', LOCKS, lines)
   end
+  if joins then joins.move_steps(done, 'pending', 'completed') end
 end
 
 -- Applies outcomes.

@@ -38,6 +38,7 @@ local function finish(entry, ending, owner, blanks)
   call('ZADD', DONE, now, entry.id)
   if blanks then blank(entry) end
   leave(entry, old_state)
+  if joins then joins.message_finished(entry.id, old_state, ending) end
 end
 
 -- Makes a message dead, or done where the box discards dead letters. With `on_dead="block"` it stays in line.
@@ -50,6 +51,7 @@ local function bury(entry, reason)
   save(entry)
   call('ZADD', DLQ, entry.id, entry.id)
   leave(entry, old_state, policy.block)
+  if joins then joins.message_buried(entry.id, old_state) end
 end
 
 -- Adds a message to its collapse key. `collapse` has the unfinished messages of a key, and may have some that are finished
@@ -71,6 +73,7 @@ local function revive(entry)
   progress[FENCE] = math.max(progress[FENCE], 1)
   save(entry)
   call('ZREM', DLQ, entry.id)
+  if joins and joins.message_revived(entry.id) then return end
   if content.collapse_key then add_to_collapse(content.collapse_key, entry.id) end
   if policy.fifo and content.group then
     local group = line_of(entry.id)
