@@ -162,14 +162,15 @@ _TYPES: dict[str, TypeEngine[Any]] = {
 }
 _CREATION = re.compile(rf"CREATE (TABLE|VIEW|SEQUENCE) {DEFAULT_PREFIX}(\w+)")
 _TABLE = re.compile(
-    rf"CREATE TABLE {DEFAULT_PREFIX}(?P<name>\w+) \((?P<columns>.*?)\)"
+    rf"CREATE TABLE {DEFAULT_PREFIX}(?P<name>\w+) \((?P<columns>.*?)(?:, PRIMARY KEY \((?P<keys>[\w, ]+)\) ?)?\)"
     r"(?: WITH (?P<settings>\(.*\))| (?P<rowless>WITHOUT ROWID))?",
     re.DOTALL,
 )
 _COLUMN = re.compile(
     rf"(?P<name>\w+) ?(?P<type>{'|'.join(map(re.escape, filter(None, _TYPES)))}|)"
     r'(?: COLLATE "(?P<collation>\w+)")?(?P<required> NOT NULL)?(?P<key> PRIMARY KEY)?'
-    rf"(?: REFERENCES {DEFAULT_PREFIX}(?P<target>\w+) \(id\))?(?: DEFAULT (?P<default>\d+|true|false))?",
+    rf"(?: REFERENCES {DEFAULT_PREFIX}(?P<target>\w+) \(id\)(?P<cascade> ON DELETE CASCADE)?)?"
+    r"(?: DEFAULT (?P<default>\d+|true|false))?",
     re.IGNORECASE,
 )
 _INDEX = re.compile(
@@ -209,12 +210,14 @@ class _Reader:
         return self._tables
 
     def _table(self, found: re.Match[str]) -> None:
-        columns = map(self._column, found["columns"].split(","))
+        keys = (found["keys"] or "").split(", ")
+        columns = [self._column(definition, keys) for definition in found["columns"].split(",")]
         options: dict[str, Any] = {f"{self._dialect}_with_rowid": False} if found["rowless"] else {}
         name = self._prefix + found["name"]
         self._tables[found["name"]] = Table(name, self._metadata, *columns, schema=self._schema, **options)
 
-    def _column(self, definition: str) -> Column[Any]:
+    def _column(self, definition: str, keys: list[str]) -> Column[Any]:
+        """`keys`: the columns of a primary key that has several."""
         found = _COLUMN.fullmatch(definition.strip())
         if found is None:
             raise NotImplementedError(definition)
@@ -222,12 +225,15 @@ class _Reader:
         return Column(
             found["name"],
             Text(collation=found["collation"]) if found["collation"] else type_,
-            *([ForeignKey(self._tables[found["target"]].c.id)] if found["target"] else []),
-            primary_key=found["key"] is not None,
+            *([self._reference(found)] if found["target"] else []),
+            primary_key=found["key"] is not None or found["name"] in keys,
             nullable=found["required"] is None,
             autoincrement=False,
             server_default=None if found["default"] is None else text(found["default"]),
         )
+
+    def _reference(self, found: re.Match[str]) -> ForeignKey:
+        return ForeignKey(self._tables[found["target"]].c.id, ondelete="CASCADE" if found["cascade"] else None)
 
     def _index(self, found: re.Match[str]) -> None:
         table = self._tables[found["table"]]

@@ -101,6 +101,7 @@ line_plans = st.tuples(
         hash_algorithm=st.just("sha256"),
         on_conflict=st.just("update"),
         revive_dead=st.just(False),
+        join=st.none(),
         on_duplicate=st.sampled_from(["update", "update", "reject"]),
     ),
     st.sampled_from([None, None, 8]),

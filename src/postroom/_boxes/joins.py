@@ -22,9 +22,9 @@ from postroom._kernel.joins import (
     JoinStep,
     JoinWait,
 )
-from postroom._kernel.message import Draft, Receipt
+from postroom._kernel.message import Draft, Key, Receipt, ReceiptStatus
 from postroom._kernel.program import Program, call, verb
-from postroom.errors import ArgumentTypeError, ArgumentValueError, FeatureMissing, JoinNotFound
+from postroom.errors import ArgumentTypeError, ArgumentValueError, DuplicateMessage, FeatureMissing, JoinNotFound
 from postroom.spi import JoinStore, Tx
 
 MAX_STEPS = 2**31 - 1
@@ -91,6 +91,9 @@ class JoinVerbs(BoxBase):
             JoinFull: the join has all the steps that it expects.
         """
         step = selection.step(self._box, message)
+        named = step if isinstance(step, Key) else getattr(message, "key", None)
+        if named == Key(self._box.name, str(join)):
+            raise ArgumentValueError("this message is the continuation of the join, and would wait for itself")
         store, transaction = self._joins(), resolve(tx, self._store)
         attached: list[bool] = yield call(store.attach_steps, self._box, _join(join), [step], tx=transaction)
         return attached[0]
@@ -178,6 +181,7 @@ class JoinVerbs(BoxBase):
             ArgumentTypeError, ArgumentValueError: before any I/O.
             JoinNotFound: this box has no such join.
             JoinEnded: the join was cancelled.
+            DuplicateMessage: another message of the box has the id of the join as its message id.
         """
         id_ = _join(join)
         wait = JoinWait(
@@ -195,6 +199,10 @@ class JoinVerbs(BoxBase):
         )
         store, transaction = self._joins(), resolve(tx, self._store)
         receipt: Receipt = yield call(store.put_wait, self._box, draft, wait, tx=transaction)
+        if receipt.status in {ReceiptStatus.CONFLICT, ReceiptStatus.REJECTED}:
+            raise DuplicateMessage(
+                f"another message has the id of this join, {id_}, so its continuation cannot be stored", [receipt]
+            )
         return receipt
 
     @verb
@@ -323,11 +331,13 @@ def _join(value: object) -> UUID:
 def _tenant(value: object) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int | UUID):
         raise ArgumentTypeError(f"tenant_id must be a str, an int or a UUID, not {type(value).__name__}")
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise ArgumentValueError("tenant_id does not fit into 64 bits: pass it as a str")
     return check.text("tenant_id", str(value) if not isinstance(value, str) else value)
 
 
 def _metadata(value: object) -> str | None:
-    return None if value is None else check.text("metadata", value, longest=MAX_METADATA)
+    return value if value is None or value == "" else check.text("metadata", value, longest=MAX_METADATA)
 
 
 def _statuses(values: Iterable[JoinStatus]) -> frozenset[JoinStatus]:

@@ -21,7 +21,7 @@ def claim_entries(box: Box, state: BoxState, request: ClaimRequest, now: datetim
     has_limit = box.delivery.max_deliveries is not None
     for candidate in state.candidates(request, now):
         if candidate.waits_for is not None:
-            joins.look(box, state, candidate, now)
+            joins.look(box, state, candidate, request, now)
             is_ready = candidate.state is State.WAITING and candidate.waits_for is None
             if not is_ready or (request.topics is not None and candidate.topic not in request.topics):
                 continue

@@ -25,7 +25,7 @@ from postroom._stores.memory.box_state import BoxState
 from postroom._stores.memory.entry import Entry
 from postroom._stores.memory.join_state import JoinState, Step
 from postroom.errors import JoinEnded, JoinFull, JoinNotFound, MessageNotFound
-from postroom.spi import Box, Ending, Key, State
+from postroom.spi import Box, ClaimRequest, Ending, Key, State
 from postroom.spi import Step as StepName
 
 
@@ -114,7 +114,7 @@ def begin_wait(join: JoinState, wait: JoinWait, entry: Entry) -> None:
     join.wait, join.wait_id, entry.waits_for = wait, entry.id, join.draft.id
 
 
-def look(box: Box, state: BoxState, entry: Entry, now: datetime) -> None:
+def look(box: Box, state: BoxState, entry: Entry, request: ClaimRequest, now: datetime) -> None:
     """Ends the join of a continuation if all its steps have ended; otherwise the continuation sleeps."""
     join = join_named(state, entry.waits_for)  # type: ignore[arg-type]
     counts = count(state, join)
@@ -126,6 +126,8 @@ def look(box: Box, state: BoxState, entry: Entry, now: datetime) -> None:
         if join.is_filled:
             state.entries[_last_pending(state, join)].watched = True
         state.offer(entry, join.draft.deadline)
+        if join.draft.deadline is not None and request.expect is not None:
+            request.expect((join.draft.deadline - now).total_seconds())
         return
     join.end(status, counts, now)
     follow_up = join.wait and (join.wait.on_complete if status is JoinStatus.COMPLETED else join.wait.on_fail)
@@ -218,9 +220,11 @@ def keep_outcome(state: BoxState, entry: Entry) -> None:
 
 
 def purge(state: BoxState, cutoff: datetime) -> None:
-    """Deletes joins that have ended before `cutoff`."""
+    """Deletes joins that have ended before `cutoff`, unless a replay of their continuations would look at them."""
     for id_, join in list(state.joins.items()):
-        if join.status is not JoinStatus.PENDING and join.updated_at <= cutoff:
+        wait = None if join.wait_id is None else state.entries.get(join.wait_id)
+        is_replayable = wait is not None and wait.waits_for is not None
+        if join.status is not JoinStatus.PENDING and join.updated_at <= cutoff and not is_replayable:
             del state.joins[id_]
             for step in join.steps:
                 state.joins_of[step].remove(join)

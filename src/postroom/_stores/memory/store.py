@@ -202,7 +202,7 @@ class MemoryVerbs:
     def put_wait(self, box: Box, draft: Draft, wait: JoinWait, *, tx: Tx = None) -> Receipt:
         with self._open(box) as (state, now):
             join = joins.join_named(state, wait.join)
-            if join.wait_id is None and join.status is not JoinStatus.PENDING:
+            if join.wait_id not in state.entries and join.status is not JoinStatus.PENDING:
                 raise JoinEnded
             if join.wait_id is not None:
                 draft = draft._replace(topic="")  # the continuation may have the topic of its follow-up

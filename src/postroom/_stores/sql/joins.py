@@ -86,8 +86,8 @@ class Joins:
     def put_wait(self, box: Box, draft: Draft, wait: JoinWait) -> SqlProgram[Receipt]:
         yield from self._locks.writes()
         row = yield from self._lock(box, wait.join)
-        if row.wait_id is None and row.status:
-            raise JoinEnded
+        if row.status and not (yield Statement("lock_message", {"box": box.key, "id": row.wait_id})):
+            raise JoinEnded  # it was cancelled, or its continuation was purged
         if row.wait_id is not None:
             draft = draft._replace(topic="")  # the continuation may have the topic of its follow-up
         [receipt] = yield from self._arrivals.put(box, [draft], in_caller_tx=True)

@@ -75,8 +75,12 @@ class Looks:
             else:
                 asleep.append(join)
         yield from self._sleep(waits, asleep, again, now)
-        if again and request.expect is not None:
-            request.expect(LOOK_AGAIN.total_seconds())
+        if request.expect is not None:
+            moment = self._engine.moment
+            for deadline in {join.deadline for join in asleep} - {None}:
+                request.expect((moment(deadline) - moment(now)).total_seconds())
+            if again:
+                request.expect(LOOK_AGAIN.total_seconds())
         return (yield from self._end(box, waits, ended)) if ended else set()
 
     def _watch(self, joins: Sequence[Stored]) -> SqlProgram[set[Stored]]:
