@@ -17,7 +17,7 @@ from uuid import UUID
 
 from postroom import Backoff, JoinStatus, Message, NewMessage, Outcome, Postroom, StepStatus
 
-BOX, STEP, COMPLETED, FAILED = "load", "step", "join.completed", "join.failed"
+BOX, STEP, FREE, COMPLETED, FAILED = "load", "step", "free", "join.completed", "join.failed"
 EFFECTS = "CREATE TABLE join_effects (join_number integer, topic text, pending integer)"
 PENDING = """
 SELECT count(*) FROM postroom_join_member m JOIN postroom_queue q ON q.id = m.message_id
@@ -114,6 +114,7 @@ class Handlers:
         self._box, self._load = box, load
         self._plans: dict[int, Plan] = {}
         box.handler(STEP)(self.step)
+        box.handler(FREE)(self.free)
         for topic in (COMPLETED, FAILED):
             box.handler(topic, transactional=True)(self.continuation)
 
@@ -133,6 +134,9 @@ class Handlers:
             await report(UUID(join), message)
             await self._box.report_step_completed(UUID(join), message)  # late
         return None
+
+    async def free(self, message: Message[Any]) -> None:
+        """Handles a message without a plan."""
 
     async def continuation(self, message: Message[Any], tx: Any) -> None:
         [(pending,)] = await query(tx, PENDING, message.id)
@@ -223,4 +227,3 @@ async def check(room: Postroom, box: Any, load: Load) -> Counter[str]:
         assert members[StepStatus.FAILED] == join.failed_steps, join
         assert join.failed_steps == plan.failed, (join, plan.kinds)
     return ended
-
