@@ -186,7 +186,7 @@ class MemoryVerbs:
     @instant
     def start_join(self, box: Box, draft: JoinDraft, *, tx: Tx = None) -> None:
         with self._open(box) as (state, now):
-            state.joins[draft.id] = JoinState(draft, self._ids.next(), now, now)
+            state.joins.setdefault(draft.id, JoinState(draft, self._ids.next(), now, now))
 
     @instant
     def attach_steps(self, box: Box, join: UUID, steps: Sequence[Step], *, tx: Tx = None) -> list[bool]:
