@@ -254,7 +254,7 @@ class JoinStore(Protocol):
     """
 
     async def start_join(self, box: Box, draft: JoinDraft, *, tx: Tx = None) -> None:
-        """Stores a new join. `tx` is the caller's transaction."""
+        """Stores a new join. A second call with the same id changes nothing. `tx` is the caller's transaction."""
 
     async def attach_steps(self, box: Box, join: UUID, steps: Sequence[Step], *, tx: Tx = None) -> list[bool]:
         """Makes messages of `box` steps of `join`. `tx` is the caller's transaction.

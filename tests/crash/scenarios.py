@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from postroom._kernel.joins import WAIT_TOPIC, FollowUp
 from postroom._kernel.states import BoxKind
 from postroom._stores.sql.store import SyncSqlStore
 from postroom.spi import (
@@ -22,6 +23,8 @@ from postroom.spi import (
     Delivery,
     Draft,
     Filter,
+    JoinDraft,
+    JoinWait,
     Key,
     NamedTarget,
     Order,
@@ -82,6 +85,7 @@ class Scenario(NamedTuple):
     delivery: Delivery = Delivery()
     retention: Retention = Retention()
     joins_transactions: bool = True
+    kinds: tuple[BoxKind, ...] = ("inbox", "outbox")
 
     def box(self, kind: BoxKind) -> Box:
         return Box(kind, "sweep", self.order, self.delivery, self.retention)
@@ -222,6 +226,169 @@ def act_cancel(store: SyncSqlStore, box: Box, given: None, tx: dict[str, Any]) -
     return store.cancel(box, Filter(keys=keys), **tx)
 
 
+JOINS = [UUID(int=number) for number in range(100, 110)]
+FOLLOW_UP = FollowUp("next", "text", "text")
+
+
+def start_joins(scene: Scene, *expected: int | None, wait: bool = True, **options: Any) -> None:
+    """Starts the first of JOINS, with these numbers of expected steps, and stores their continuations."""
+    for join, count in zip(JOINS, expected, strict=False):
+        scene.store.start_join(scene.box, JoinDraft(join, "tenant", count, deadline=scene.clock.now() + 10 * HOUR))
+        if wait:
+            put_wait(scene.store, scene.box, join, {}, **options)
+
+
+def put_wait(
+    store: SyncSqlStore,
+    box: Box,
+    join: UUID,
+    tx: dict[str, Any],
+    on_complete: FollowUp | None = FOLLOW_UP,
+    on_fail: FollowUp | None = FOLLOW_UP,
+) -> Any:
+    wait = JoinWait(join, True, on_complete, on_fail)
+    return store.put_wait(box, Draft("shop", str(join), WAIT_TOPIC, on_duplicate="reject"), wait, **tx)
+
+
+def prepare_joined(scene: Scene) -> dict[str, Claim]:
+    """Two joins, each with a step that is watched and one that is not; the first is a step of the third."""
+    start_joins(scene, 2, 2, 1)
+    for join, names in zip(JOINS, (("a", "b"), ("c", "d")), strict=False):
+        scene.put(*names, join=join)
+    scene.store.attach_steps(scene.box, JOINS[2], [Key("shop", str(JOINS[0]))])
+    return scene.claims()
+
+
+def prepare_unattached(scene: Scene) -> None:
+    """A join that lacks two steps; one message is done, and one waits."""
+    start_joins(scene, 3)
+    scene.put("a", join=JOINS[0])
+    scene.claim()
+    scene.finish("done")
+    scene.put("waits")
+
+
+def prepare_looks(scene: Scene) -> None:
+    """Continuations that are due: joins that have completed, failed, wait for a step, and have no follow-up."""
+    start_joins(scene, 1, 1, 1)
+    for join, name in zip(JOINS, ("done", "dead", "waits"), strict=False):
+        scene.put(name, join=join, due=scene.clock.now() + HOUR if name == "waits" else None)
+    for join, name in zip(JOINS[3:], ("also done", "also dead", "again"), strict=False):
+        scene.store.start_join(scene.box, JoinDraft(join, "tenant", 1))
+        put_wait(scene.store, scene.box, join, {}, None, None)
+        scene.put(name, join=join)
+    for name, claim in scene.claims().items():
+        scene.settle(Settlement.dead(claim, error="bad") if name.endswith(("dead", "again")) else Settlement.done(claim))
+    scene.store.attach_steps(scene.box, scene_join(scene), [Key("shop", str(JOINS[4]))])
+
+
+def scene_join(scene: Scene) -> UUID:
+    """Starts a join whose step is a continuation."""
+    scene.store.start_join(scene.box, JoinDraft(JOINS[9], "tenant", 1))
+    put_wait(scene.store, scene.box, JOINS[9], {})
+    return JOINS[9]
+
+
+def prepare_replayed(scene: Scene) -> None:
+    """A continuation that was dead, and is replayed with the step that had failed."""
+    start_joins(scene, 1, on_fail=None)
+    scene.put("a", join=JOINS[0])
+    scene.settle(*[Settlement.dead(claim, error="bad") for claim in scene.claims().values()])
+    assert scene.claim() == []
+    assert len(scene.store.replay(scene.box, Filter())) == 2
+
+
+def prepare_steps_to_supersede(scene: Scene) -> None:
+    """A step that is watched and can be superseded, and a join that lacks two steps."""
+    start_joins(scene, 1, 2)
+    scene.put("old", join=JOINS[0], collapse_key="price", due=scene.clock.now() + HOUR)
+    scene.claim()
+    scene.put("known")
+
+
+def act_put_steps(store: SyncSqlStore, box: Box, given: None, tx: dict[str, Any]) -> Any:
+    drafts = [
+        Draft("shop", "newer", "topic", "new", collapse_key="price"),
+        Draft("shop", "known", "topic", "new", join=JOINS[1]),
+        Draft("shop", "new", "topic", "new", join=JOINS[1]),
+    ]
+    return store.put(box, drafts, **tx)
+
+
+def act_settle_steps(store: SyncSqlStore, box: Box, claims: dict[str, Claim], tx: dict[str, Any]) -> Any:
+    settlements = [Settlement.done(claims["a"]), Settlement.done(claims["b"]), Settlement.retry(claims["c"])]
+    return store.settle(box, [*settlements, Settlement.dead(claims["d"], error="bad")], **tx)
+
+
+def prepare_old_joins(scene: Scene) -> None:
+    """Joins that have ended, and a pending one with a cancelled step."""
+    start_joins(scene, 1, 1, 2)
+    for join, name in zip(JOINS, "abc", strict=False):
+        scene.put(name, join=join)
+    scene.store.cancel(scene.box, Filter(keys=(Key("shop", "c"),)))
+    while claims := scene.claims():
+        scene.settle(*[Settlement.done(claim) for claim in claims.values()])
+    scene.clock.advance(2 * HOUR)
+
+
+def join_scenario(name: str, prepare: Prepare, act: Act, **options: Any) -> Scenario:
+    return Scenario(name, prepare, act, order=Order(), kinds=("outbox",), **options)
+
+
+JOIN_SCENARIOS = (
+    join_scenario(
+        "start join",
+        lambda scene: start_joins(scene, 1),
+        lambda store, box, _, tx: store.start_join(box, JoinDraft(JOINS[5], "tenant", 2, "text"), **tx),
+    ),
+    join_scenario(
+        "attach steps",
+        prepare_unattached,
+        lambda store, box, _, tx: store.attach_steps(
+            box, JOINS[0], [Key("shop", "done"), Key("shop", "waits"), Key("shop", "a")], **tx
+        ),
+    ),
+    join_scenario("put steps", prepare_steps_to_supersede, act_put_steps),
+    join_scenario(
+        "report step",
+        prepare_joined,
+        lambda store, box, _, tx: store.report_step(box, JOINS[0], Key("shop", "b"), failed=True, **tx),
+    ),
+    join_scenario(
+        "put wait",
+        lambda scene: start_joins(scene, 1, wait=False),
+        lambda store, box, _, tx: put_wait(store, box, JOINS[0], tx),
+    ),
+    join_scenario(
+        "seal join",
+        lambda scene: start_joins(scene, None),
+        lambda store, box, _, tx: store.seal_join(box, JOINS[0], **tx),
+    ),
+    join_scenario(
+        "cancel join",
+        prepare_joined,
+        lambda store, box, _, tx: store.cancel_join(box, JOINS[0], **tx),
+        retention=Retention(on_success="delete"),
+    ),
+    join_scenario("settle steps", prepare_joined, act_settle_steps),
+    join_scenario(
+        "exchange steps",
+        prepare_joined,
+        lambda store, box, claims, _: store.exchange(
+            box, [Settlement.done(claim) for claim in claims.values()], ClaimRequest(ALICE, HOUR, 100)
+        ),
+        joins_transactions=False,
+    ),
+    join_scenario(
+        "look", prepare_looks, lambda store, box, _, tx: store.claim(box, ClaimRequest(BOB, HOUR, 100), **tx)
+    ),
+    join_scenario(
+        "look again", prepare_replayed, lambda store, box, _, tx: store.claim(box, ClaimRequest(BOB, HOUR, 100), **tx)
+    ),
+    join_scenario("purge joins", prepare_old_joins, act_purge(State.DONE), joins_transactions=False),
+)
+
+
 def nothing(_scene: Scene) -> None:
     """An empty database is enough."""
 
@@ -297,5 +464,6 @@ SCENARIOS = (
     Scenario("mark processed", prepare_finished, act_mark("processed")),
     Scenario("mark dead", prepare_finished, act_mark("dead")),
     Scenario("mark skipped", prepare_finished, act_mark("skipped"), order=Order(fifo=True, on_dead="block")),
+    *JOIN_SCENARIOS,
 )
 BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}

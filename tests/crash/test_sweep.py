@@ -7,7 +7,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,19 +24,21 @@ from tests.crash.scenarios import BY_NAME, SCENARIOS, Scenario
 from tests.crash.stepping import Crash, Hook, SteppingStore, dump, dump_file, stop_after
 
 ROOT = Path(__file__).parents[2]
-KINDS = [
-    pytest.param("inbox", marks=pytest.mark.req("IBX-102")),
-    pytest.param("outbox", marks=pytest.mark.req("OBX-002", "OBX-091")),
-]
+MARKS: dict[BoxKind, pytest.MarkDecorator] = {
+    "inbox": pytest.mark.req("IBX-102"),
+    "outbox": pytest.mark.req("OBX-002", "OBX-091"),
+}
 
 
-def scenario_name(scenario: Scenario) -> str:
-    return scenario.name
-
-
-every_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=scenario_name)
-every_kind = pytest.mark.parametrize("kind", KINDS)
-an_inbox = pytest.mark.parametrize("kind", KINDS[:1])  # where the kind, a word in a parameter, can make no difference
+def in_boxes(scenarios: Iterable[Scenario], *, most: int = 2) -> pytest.MarkDecorator:
+    """Parametrizes a test with scenarios, each in `most` of its kinds of box. In many tests, the kind, which is a word
+    in a parameter, makes no difference."""
+    cases = [
+        pytest.param(scenario, kind, marks=MARKS[kind], id=f"{scenario.name}-{kind}")
+        for scenario in scenarios
+        for kind in scenario.kinds[:most]
+    ]
+    return pytest.mark.parametrize(("scenario", "kind"), cases)
 
 
 @dataclass
@@ -86,8 +88,7 @@ def sweep(scenario: Scenario, kind: BoxKind, tmp_path: Path) -> Sweep:
     return Sweep.make(scenario, kind, tmp_path)
 
 
-@every_kind
-@every_scenario
+@in_boxes(SCENARIOS)
 def test_a_program_that_is_stopped_leaves_nothing_behind(sweep: Sweep) -> None:
     for count in range(sweep.steps + 1):
         store = sweep.copy(f"stopped-{count}.db", stop_after(count))
@@ -100,11 +101,8 @@ def test_a_program_that_is_stopped_leaves_nothing_behind(sweep: Sweep) -> None:
         store.close()
 
 
-@every_kind
 @pytest.mark.req("C-55")
-@pytest.mark.parametrize(
-    "scenario", [scenario for scenario in SCENARIOS if scenario.joins_transactions], ids=scenario_name
-)
+@in_boxes(scenario for scenario in SCENARIOS if scenario.joins_transactions)
 def test_a_program_that_is_stopped_in_the_callers_transaction_leaves_the_callers_work(sweep: Sweep) -> None:
     for count in range(sweep.steps + 1):
         store = sweep.copy(f"stopped-{count}.db", stop_after(count))
@@ -127,8 +125,7 @@ def test_a_program_that_is_stopped_in_the_callers_transaction_leaves_the_callers
         store.close()
 
 
-@an_inbox
-@every_scenario
+@in_boxes(SCENARIOS, most=1)
 def test_what_is_on_the_disk_between_two_statements_is_what_was_there_before(sweep: Sweep) -> None:
     """As if the machine stopped: the files as they lie there at that moment, opened by another process."""
     found: list[str] = []
@@ -148,8 +145,7 @@ def test_what_is_on_the_disk_between_two_statements_is_what_was_there_before(swe
     store.close()
 
 
-@an_inbox
-@every_scenario
+@in_boxes(SCENARIOS, most=1)
 def test_a_caller_that_lost_the_result_may_call_again(sweep: Sweep) -> None:
     """Stopped after the commit: the second call finds the work done. Only numbers were reserved for nothing."""
     store = sweep.copy("twice.db")
@@ -163,10 +159,7 @@ def _without_sequence(text: str) -> str:
     return re.sub(r'INSERT INTO "postroom_sequence".*', "", text)
 
 
-@an_inbox
-@pytest.mark.parametrize(
-    "scenario", [BY_NAME[name] for name in ("put", "put much", "claim", "settle")], ids=scenario_name
-)
+@in_boxes([BY_NAME[name] for name in ("put", "put much", "claim", "settle", "look")], most=1)
 def test_a_process_killed_in_its_transaction_leaves_the_file_intact_and_unlocked(sweep: Sweep) -> None:
     file = sweep.folder / "killed.db"
     arguments = [str(file), sweep.scenario.name, sweep.box.kind, str(sweep.steps)]
@@ -229,7 +222,7 @@ def test_the_sweep_goes_through_every_statement_that_writes(tmp_path: Path) -> N
     for scenario in SCENARIOS:
         folder = tmp_path / scenario.name
         folder.mkdir()
-        sweep = Sweep.make(scenario, "inbox", folder)
+        sweep = Sweep.make(scenario, scenario.kinds[0], folder)
         store = sweep.copy("noted.db", note)
         sweep.act(store)
         store.close()

@@ -226,7 +226,7 @@ INSERT INTO postroom_box (box, fifo) VALUES (:box, :fifo) ON CONFLICT (box) DO U
 -- == joins ==
 
 -- name: start_join
--- A retry after a lost connection may find its own join.
+-- A second call with the same id, after the reply to the first was lost, changes nothing.
 INSERT INTO postroom_join (id, number, box, tenant_id, expected_steps, metadata, deadline, created_at, updated_at)
 VALUES (:id, :number, :box, :tenant_id, :expected_steps, :metadata, :deadline, :now, :now)
 ON CONFLICT (id) DO NOTHING

@@ -138,6 +138,13 @@ class JoinConformance(Suite):
         assert began <= join.created_at == join.updated_at <= await now()
         assert await joins.steps(id_) == {}
 
+    async def test_starting_a_join_again_changes_nothing(self, joins: JoinsUnderTest) -> None:
+        join = await joins.start(2)
+        await joins.put(join, "1")
+        await joins.store.start_join(joins.box, JoinDraft(join, "other", 5))
+        found = await joins.get(join)
+        assert (found.tenant_id, found.expected_steps, found.attached_steps) == ("acme", 2, 1)
+
     async def test_attached_messages_are_steps(self, joins: JoinsUnderTest) -> None:
         join = await joins.start(3)
         receipts = await joins.put(None, "1", "2")

@@ -1,0 +1,407 @@
+"""What can meet at one join: the states in which it may be, and the verbs that may change it."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+from postroom._kernel.joins import WAIT_TOPIC, FollowUp
+from postroom.errors import JoinEnded
+from postroom.spi import (
+    Box,
+    Claim,
+    ClaimRequest,
+    Delivery,
+    Draft,
+    Filter,
+    JoinDraft,
+    JoinFilter,
+    JoinWait,
+    Key,
+    Order,
+    Purge,
+    Retention,
+    Settlement,
+    State,
+    StoredMessage,
+)
+from tests.postgres_chaos.explorer import Play, Run, Sandbox
+
+ALICE, BOB, CAROL = UUID(int=1), UUID(int=2), UUID(int=3)
+HOUR = timedelta(hours=1)
+SOON = timedelta(milliseconds=50)
+"""Long enough for a look that found a lock to be made again, and shorter than any sleep."""
+DONE, FAILED = FollowUp("done", "", "text"), FollowUp("failed", "", "text")
+
+PENDING = """
+SELECT m.message_id FROM postroom_join_member m JOIN postroom_queue q ON q.id = m.message_id
+ WHERE m.join_id = $1 AND m.outcome IS NULL AND q.state IN (1, 2)
+"""
+CONTINUATION = """
+SELECT j.status, q.state, q.waits_for IS NOT NULL, (SELECT l.ending FROM postroom_ledger l WHERE l.id = j.wait_id)
+  FROM postroom_join j LEFT JOIN postroom_queue q ON q.id = j.wait_id
+ WHERE j.id = $1
+"""
+
+
+@dataclass
+class World:
+    """A box of its own, with one join in it."""
+
+    sandbox: Sandbox
+    box: Box = field(default_factory=lambda: Box("outbox", secrets.token_hex(8), Order(), Delivery(), Retention()))
+    join: UUID = field(default_factory=uuid4)
+    claims: dict[str, Claim] = field(default_factory=dict)
+
+    @property
+    def queue(self) -> Any:
+        return self.sandbox.driver.engine.queue
+
+    async def start(self, expected: int | None = 2) -> None:
+        await self.sandbox.perform(self.queue.start_join(self.box, JoinDraft(self.join, "t", expected)))
+
+    async def put(self, *names: str, join: bool = True, **options: Any) -> None:
+        await self.sandbox.perform(self.queue.put(self.box, [self.draft(name, join, **options) for name in names]))
+
+    def draft(self, name: str, join: bool = False, **options: Any) -> Draft:
+        return Draft("shop", name, "step", "x", join=self.join if join else None, **options)
+
+    async def claim(self, owner: UUID = ALICE) -> list[StoredMessage]:
+        found: list[StoredMessage] = await self.sandbox.perform(
+            self.queue.claim(self.box, ClaimRequest(owner, HOUR, 100))
+        )
+        return found
+
+    async def hold(self) -> None:
+        for message in await self.claim():
+            assert message.claim is not None
+            self.claims[message.message_id] = message.claim
+
+    async def settle(self, *settlements: Settlement) -> list[bool]:
+        kept: list[bool] = await self.sandbox.perform(self.queue.settle(self.box, settlements))
+        return kept
+
+    async def wait(self) -> None:
+        await self.sandbox.perform(self.wait_program())
+
+    def wait_program(self) -> Any:
+        draft = Draft("shop", str(self.join), WAIT_TOPIC, on_duplicate="reject")
+        return self.queue.put_wait(self.box, draft, JoinWait(self.join, True, DONE, FAILED))
+
+    async def look(self) -> None:
+        assert await self.claim(CAROL) == []
+
+    async def pending(self) -> int:
+        return len(await self.sandbox.watcher.fetch(PENDING, self.join))
+
+
+# -- states ----------------------------------------------------------------------------------------------------------
+
+
+async def held(world: World) -> None:
+    """A and B are held; no claim has looked at the join."""
+    await world.start()
+    await world.put("A", "B")
+    await world.hold()
+    await world.wait()
+
+
+async def watched(world: World) -> None:
+    """A and B are held; the continuation sleeps, and B is watched."""
+    await held(world)
+    await world.look()
+
+
+async def one_left(world: World) -> None:
+    """A is done and B is held; no claim has looked at the join."""
+    await held(world)
+    await world.settle(Settlement.done(world.claims.pop("A")))
+
+
+async def one_left_watched(world: World) -> None:
+    await watched(world)
+    await world.settle(Settlement.done(world.claims.pop("A")))
+
+
+async def one_left_waiting(world: World) -> None:
+    """A is done; B waits and has a collapse key."""
+    await world.start()
+    await world.put("A")
+    await world.hold()
+    await world.settle(Settlement.done(world.claims.pop("A")))
+    await world.put("B", collapse_key="k", due=world.sandbox.clock.now() + timedelta(seconds=30))
+    await world.wait()
+
+
+async def one_left_waiting_watched(world: World) -> None:
+    await one_left_waiting(world)
+    await world.look()
+
+
+async def unfilled(world: World) -> None:
+    """A is held; B is held and not attached yet; the continuation sleeps."""
+    await world.start()
+    await world.put("A")
+    await world.put("B", join=False)
+    await world.hold()
+    await world.wait()
+    await world.look()
+
+
+async def unfilled_awake(world: World) -> None:
+    await world.start()
+    await world.put("A")
+    await world.put("B", join=False)
+    await world.hold()
+    await world.wait()
+
+
+async def unfilled_last(world: World) -> None:
+    """A is done; B is held and not attached yet."""
+    await unfilled(world)
+    await world.settle(Settlement.done(world.claims.pop("A")))
+
+
+async def unfilled_ended(world: World) -> None:
+    """A is done; B is dead and not attached yet; the continuation sleeps."""
+    await unfilled_last(world)
+    await world.settle(Settlement.dead(world.claims.pop("B"), error="bad"))
+
+
+async def no_wait(world: World) -> None:
+    """A and B are held; the continuation is not stored yet."""
+    await world.start()
+    await world.put("A", "B")
+    await world.hold()
+
+
+async def no_wait_unfilled(world: World) -> None:
+    """A is done; B is held and not attached; the continuation is not stored yet."""
+    await world.start()
+    await world.put("A")
+    await world.put("B", join=False)
+    await world.hold()
+    await world.settle(Settlement.done(world.claims.pop("A")))
+
+
+async def no_wait_ended(world: World) -> None:
+    """A is done; B is done and not attached; the continuation is not stored yet."""
+    await no_wait_unfilled(world)
+    await world.settle(Settlement.done(world.claims.pop("B")))
+
+
+async def dead_awake(world: World) -> None:
+    """A is dead, B is done; the continuation is awake."""
+    await held(world)
+    await world.settle(Settlement.dead(world.claims.pop("A"), error="bad"))
+    await world.settle(Settlement.done(world.claims.pop("B")))
+
+
+async def dead_and_held(world: World) -> None:
+    """A is dead, B is held; the continuation sleeps, and B is watched."""
+    await watched(world)
+    await world.settle(Settlement.dead(world.claims.pop("A"), error="bad"))
+    await world.look()
+
+
+async def open_sleeping(world: World) -> None:
+    """An open join: A is held, the continuation sleeps."""
+    await world.start(None)
+    await world.put("A")
+    await world.hold()
+    await world.wait()
+    await world.look()
+
+
+async def open_awake(world: World) -> None:
+    await world.start(None)
+    await world.put("A")
+    await world.hold()
+    await world.wait()
+
+
+State_ = Callable[[World], Awaitable[None]]
+STATES: dict[str, State_] = {
+    state.__name__: state
+    for state in (
+        held,
+        watched,
+        one_left,
+        one_left_watched,
+        one_left_waiting,
+        one_left_waiting_watched,
+        unfilled,
+        unfilled_awake,
+        unfilled_last,
+        unfilled_ended,
+        no_wait,
+        no_wait_unfilled,
+        no_wait_ended,
+        dead_awake,
+        dead_and_held,
+        open_sleeping,
+        open_awake,
+    )
+}
+
+# -- plays -----------------------------------------------------------------------------------------------------------
+
+Program = Callable[[World], Any]
+
+
+def _settle(make: Callable[[Claim], Settlement], *names: str) -> Program:
+    return lambda world: world.queue.settle(world.box, [make(world.claims[name]) for name in names])
+
+
+def _dead(claim: Claim) -> Settlement:
+    return Settlement.dead(claim, error="bad")
+
+
+def _purge(state: State) -> Program:
+    return lambda world: world.queue.purge(world.box, Purge(state, timedelta()))
+
+
+def _report(name: str, *, failed: bool) -> Program:
+    return lambda world: world.queue.report_step(world.box, world.join, Key("shop", name), failed)
+
+
+def _exchange(*names: str) -> Program:
+    return lambda world: world.queue.exchange(
+        world.box, [Settlement.done(world.claims[name]) for name in names], ClaimRequest(ALICE, HOUR, 10)
+    )
+
+
+def _cancel(name: str) -> Program:
+    return lambda world: world.queue.cancel(world.box, Filter(keys=(Key("shop", name),)))
+
+
+def _mark(name: str, mark: str) -> Program:
+    return lambda world: world.queue.mark(world.box, [Key("shop", name)], mark, "bad")
+
+
+PROGRAMS: dict[str, Program] = {
+    "done A": _settle(Settlement.done, "A"),
+    "done B": _settle(Settlement.done, "B"),
+    "done A+B": _settle(Settlement.done, "A", "B"),
+    "dead A": _settle(_dead, "A"),
+    "dead B": _settle(_dead, "B"),
+    "retry B": _settle(lambda claim: Settlement.retry(claim, delay=timedelta()), "B"),
+    "exchange A": _exchange("A"),
+    "exchange B": _exchange("B"),
+    "claim": lambda world: world.queue.claim(world.box, ClaimRequest(BOB, HOUR, 10)),
+    "attach B": lambda world: world.queue.attach_steps(world.box, world.join, [Key("shop", "B")]),
+    "wait": lambda world: world.wait_program(),
+    "replay": lambda world: world.queue.replay(world.box, Filter(topic="step")),
+    "report A": _report("A", failed=False),
+    "report B": _report("B", failed=False),
+    "report B failed": _report("B", failed=True),
+    "cancel join": lambda world: world.queue.cancel_join(world.box, world.join),
+    "seal": lambda world: world.queue.seal_join(world.box, world.join),
+    "put C": lambda world: world.queue.put(world.box, [world.draft("C", True)], in_caller_tx=True),
+    "supersede B": lambda world: world.queue.put(
+        world.box, [world.draft("N", collapse_key="k", due=world.sandbox.clock.now() + timedelta(seconds=30))]
+    ),
+    "purge dead": _purge(State.DEAD),
+    "purge done": _purge(State.DONE),
+    "cancel B": _cancel("B"),
+    "mark B processed": _mark("B", "processed"),
+    "mark B dead": _mark("B", "dead"),
+}
+MAY_BE_LATE = {"put C", "seal", "attach B", "wait"}
+"""These raise JoinEnded if the join has ended before."""
+
+
+def play(world: World, name: str) -> Play:
+    """Returns the play of a name: a program, and how its transaction ends."""
+    base = name.removesuffix(" in tx").removesuffix(" rolled back")
+    program = PROGRAMS[base]
+    ending = "ROLLBACK" if name.endswith(" rolled back") else "COMMIT"
+    return Play(name, lambda: program(world), callers=base != name, ending=ending)
+
+
+# -- what must be true afterwards ------------------------------------------------------------------------------------
+
+
+async def complaints(world: World, run: Run) -> list[str]:
+    """Returns what is wrong, in words."""
+    names = [actor.play.name for actor in run.actors]
+    wrong = [
+        f"{actor.play.name} raised {type(actor.error).__name__}: {actor.error}"
+        for actor in run.actors
+        if actor.error is not None
+        and not (isinstance(actor.error, JoinEnded) and actor.play.name.split(" in tx")[0] in MAY_BE_LATE)
+    ]
+    if run.deadlocks:
+        wrong.append("deadlock")
+    sent = [message for message in _claimed(run) if message.topic in {DONE.topic, FAILED.topic}]
+    pending = await world.pending()
+    if sent and pending and "replay" not in names:
+        wrong.append(f"sent while {pending} steps were pending")
+    for _ in range(10):
+        world.sandbox.clock.advance(SOON)
+        pending = await world.pending()
+        status, state, waits, ending = await world.sandbox.watcher.fetchrow(CONTINUATION, world.join)
+        if state is None and ending is None:
+            await world.wait()
+            continue
+        claimed = await world.claim(CAROL)
+        found = [message for message in claimed if message.topic in {DONE.topic, FAILED.topic}]
+        is_due = status == 0 and waits and not pending and await _is_filled(world)
+        if is_due and not found:
+            wrong.append("not claimable, although no step is pending")
+        if found and not is_due:
+            released_before = status != 0 and state == 1 and not waits
+            if not released_before:
+                wrong.append(f"claimable, although {pending} steps are pending")
+        sent += found
+        for message in claimed:
+            assert message.claim is not None
+            world.claims[message.message_id] = message.claim
+        if not await _end_one(world):
+            break
+    if "cancel join" in names and any(actor.result is True for actor in run.actors if actor.play.name == "cancel join"):
+        if sent:
+            wrong.append("sent after the join was cancelled")
+    elif await _is_filled(world):
+        if len({message.id for message in sent}) != 1 or len(sent) != 1:
+            wrong.append(f"sent {len(sent)} times")
+    return wrong
+
+
+async def _is_filled(world: World) -> bool:
+    [join] = await world.sandbox.perform(world.queue.find_joins(world.box, JoinFilter(ids=(world.join,))))
+    return bool(join.is_sealed or join.attached_steps == join.expected_steps)
+
+
+async def _end_one(world: World) -> bool:
+    """Ends one step that is held, or lets time pass for one that waits. Returns False if all have ended."""
+    for message_id, claim in sorted(world.claims.items()):
+        del world.claims[message_id]
+        if (await world.settle(Settlement.done(claim)))[0]:
+            return True
+    left = await world.sandbox.watcher.fetch(
+        "SELECT id FROM postroom_queue WHERE box = $1 AND state IN (1, 2) AND waits_for IS NULL", world.box.key
+    )
+    if left:
+        world.sandbox.clock.advance(timedelta(minutes=1))
+    return bool(left)
+
+
+def _claimed(run: Run) -> list[StoredMessage]:
+    found: list[StoredMessage] = []
+    for actor in run.actors:
+        result = actor.result[1] if isinstance(actor.result, tuple) and len(actor.result) == 2 else actor.result
+        if isinstance(result, list) and actor.error is None:
+            found += [item for item in result if getattr(item, "claim", None) is not None]
+    return found
+
+
+def keep_claims(world: World, run: Run) -> None:
+    """Adds what the actors have claimed to the claims of the world, so that it can be settled."""
+    for message in _claimed(run):
+        if message.claim is not None:
+            world.claims[message.message_id] = message.claim
