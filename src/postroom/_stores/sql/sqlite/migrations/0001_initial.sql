@@ -121,7 +121,7 @@ CREATE INDEX postroom_join_ended ON postroom_join (box, updated_at) WHERE status
 
 -- The steps of joins. The outcome is NULL, unless the state of the message does not show it: 1 completed, 2 failed.
 CREATE TABLE postroom_join_member (
-    join_id      TEXT        NOT NULL REFERENCES postroom_join (id) ON DELETE CASCADE,
+    join_id      TEXT        NOT NULL REFERENCES postroom_join (id),
     message_id   INTEGER     NOT NULL,
     attached_at  INTEGER     NOT NULL,
     outcome      INTEGER,
