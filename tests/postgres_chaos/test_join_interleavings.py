@@ -96,6 +96,9 @@ one_left_waiting_watched | cancel B        | claim
 one_left_waiting_watched | report B        | supersede B
 one_left_waiting_watched | cancel join     | supersede B
 one_left_waiting_watched | mark B processed | claim
+two_joins                | dead A, done D  | dead C, done B
+two_joins                | dead A+C        | exchange B+D
+two_joins                | done A+C        | exchange B+D
 open_sleeping            | seal            | done A
 open_sleeping            | seal            | put C
 open_sleeping            | seal            | put C in tx

@@ -15,9 +15,8 @@ from postroom._stores.sql.postgres.locks import RowLocks
 from postroom._stores.sql.postgres.wakeups import PostgresNotifications
 from postroom._stores.sql.proofs import IndexedClaim, by_owner, proof
 from postroom._stores.sql.queue import CommonParts, EngineParts, Queue
-from postroom._stores.sql.settlements import Settlements
+from postroom._stores.sql.settlements import Completed, Settlements
 from postroom._stores.sql.statements import SqlProgram, Statement
-from postroom._stores.sql.steps import Steps
 from postroom.spi import Box
 
 ROWS_PER_READ = 10_000
@@ -27,13 +26,13 @@ ROWS_PER_READ = 10_000
 class PostgresSuccesses:
     """Completes messages: one statement deletes queue rows and inserts into the ledger."""
 
-    def __init__(self, engine: Engine, lines: Lines, steps: Steps) -> None:
+    def __init__(self, engine: Engine, lines: Lines) -> None:
         self._engine = engine
         self._lines = lines
-        self._steps = steps
 
-    def complete(self, box: Box, done: Sequence[IndexedClaim]) -> SqlProgram[list[int]]:
+    def complete(self, box: Box, done: Sequence[IndexedClaim]) -> SqlProgram[Completed]:
         settled: list[int] = []
+        steps: list[int] = []
         erase = box.retention.on_success == "delete"
         batches = list(by_owner(done))
         autocommit = len(batches) == 1 and not box.order.fifo and not erase
@@ -45,13 +44,13 @@ class PostgresSuccesses:
                 # Their claims are lost, or joins watch them.
                 parameters = proof(self._engine, box, owner, left) | {"watched": True}
                 [(watched, more)] = yield Statement("complete", parameters)
-                yield from self._steps.ended(box, watched)
+                steps += watched
                 completed, groups = [*completed, *watched], [*groups, *more]
             if erase and completed:
                 yield Statement("erase_content", {"ids": completed})
             yield from self._lines.promote(box, groups)
             settled += [batch[id_][0] for id_ in completed]
-        return settled
+        return Completed(settled, steps)
 
 
 class PostgresExpiredLeases:
@@ -96,7 +95,7 @@ def build_queue(engine: Engine, notifications: PostgresNotifications, *, uses_fr
         unordered=UnorderedClaims(statement),
         fronts=PostgresFronts(engine),
         locks_groups=True,
-        successes=PostgresSuccesses(engine, common.lines, common.steps),
+        successes=PostgresSuccesses(engine, common.lines),
         expired_leases=PostgresExpiredLeases(),
         renewals=Renewals(engine, waiting="renew_and_wait"),
         exchange=exchange,
