@@ -29,7 +29,7 @@ from postroom.spi import (
     State,
     StoredMessage,
 )
-from tests.postgres_chaos.explorer import Actor, Play, Run, Sandbox
+from tests.postgres_chaos.explorer import Actor, Play, Run, Sandbox, schedules
 
 ALICE, BOB, CAROL = UUID(int=1), UUID(int=2), UUID(int=3)
 HOUR = timedelta(hours=1)
@@ -364,36 +364,40 @@ async def complaints(world: World, run: Run) -> list[str]:
     if sent and pending and "replay" not in names:
         wrong.append(f"sent while {pending} steps were pending")
     for _ in range(10):
-        world.sandbox.clock.advance(SOON)
-        pending = await world.pending()
-        status, state, waits, ending = await world.sandbox.watcher.fetchrow(CONTINUATION, world.join)
-        if state is None and ending is None:
-            if status != 0:
-                break  # cancelled before the continuation was stored
-            await world.wait()
-            continue
-        claimed = await world.claim(CAROL)
-        found = [message for message in claimed if message.message_id == str(world.join)]
-        is_due = status == 0 and waits and not pending and await _is_filled(world)
-        if is_due and not found:
-            wrong.append("not claimable, although no step is pending")
-        if found and not is_due:
-            released_before = status != 0 and state == 1 and not waits
-            if not released_before:
-                wrong.append(f"claimable, although {pending} steps are pending")
+        if (found := await _claim_when_due(world, wrong)) is None:
+            break
         sent += found
-        for message in claimed:
-            assert message.claim is not None
-            world.claims[message.message_id] = message.claim
         if not await _end_one(world):
             break
-    if "cancel join" in names and any(actor.result is True for actor in run.actors if actor.play.name == "cancel join"):
-        if sent:
-            wrong.append("sent after the join was cancelled")
-    elif await _is_filled(world):
-        if len({message.id for message in sent}) != 1 or len(sent) != 1:
-            wrong.append(f"sent {len(sent)} times")
+    is_cancelled = any(actor.play.name == "cancel join" and actor.result is True for actor in run.actors)
+    if is_cancelled and sent:
+        wrong.append("sent after the join was cancelled")
+    if not is_cancelled and await _is_filled(world) and len(sent) != 1:
+        wrong.append(f"sent {len(sent)} times")
     return wrong
+
+
+async def _claim_when_due(world: World, wrong: list[str]) -> list[StoredMessage] | None:
+    """Claims once, and complains if the continuation is claimed too early or not. Returns it if it was claimed, and
+    None if the join was cancelled before its continuation was stored."""
+    world.sandbox.clock.advance(SOON)
+    pending = await world.pending()
+    status, state, waits, ending = await world.sandbox.watcher.fetchrow(CONTINUATION, world.join)
+    if state is None and ending is None:
+        if status != 0:
+            return None
+        await world.wait()
+        status, state, waits, _ = await world.sandbox.watcher.fetchrow(CONTINUATION, world.join)
+    claimed = await world.claim(CAROL)
+    found = [message for message in claimed if message.message_id == str(world.join)]
+    is_due = status == 0 and waits and not pending and await _is_filled(world)
+    was_released = status != 0 and state == 1 and not waits
+    if is_due and not found:
+        wrong.append("not claimable, although no step is pending")
+    if found and not (is_due or was_released):
+        wrong.append(f"claimable, although {pending} steps are pending")
+    world.claims.update({message.message_id: message.claim for message in claimed if message.claim is not None})
+    return found
 
 
 def _is_late(actor: Actor, names: list[str]) -> bool:
@@ -436,3 +440,17 @@ def keep_claims(world: World, run: Run) -> None:
     for message in _claimed(run):
         if message.claim is not None:
             world.claims[message.message_id] = message.claim
+
+
+async def explore(sandbox: Sandbox, state: str, first: str, second: str, *, switches: int) -> int:
+    """Runs two plays in all orders with at most so many switches. Returns the number of orders."""
+    orders = 0
+    for schedule in schedules(switches):
+        world = World(sandbox)
+        await STATES[state](world)
+        run = await sandbox.run([play(world, first), play(world, second)], schedule)
+        keep_claims(world, run)
+        wrong = await complaints(world, run)
+        assert not wrong, f"{[first, second]} {run}: {'; '.join(wrong)}"
+        orders += 1
+    return orders

@@ -120,9 +120,8 @@ async def test_each_join_continues_once_after_its_steps(url: str) -> None:
                 async with room.store.transaction() as tx:
                     [(deadlocks,)] = await query(tx, DEADLOCKS)
                 assert deadlocks == 0
-            print(
-                f"\n{load.joins} joins of {load.steps} steps, {kills} kills: {produced:.1f} s to put, {seconds:.1f} s in all, {dict(ended)}"
-            )
+            sizes = f"{load.joins} joins of {load.steps} steps, {kills} kills"
+            print(f"\n{sizes}: {produced:.1f} s to put, {seconds:.1f} s in all, {dict(ended)}")  # noqa: T201 - figures
 
 
 async def test_three_levels_one_message_in_ten_joins_and_a_producer_that_dies(url: str) -> None:
@@ -200,4 +199,4 @@ async def test_a_hundred_thousand_steps(url: str) -> None:
                 await until(is_finished, 600)
                 taken[f"{name}: drain"] = time.monotonic() - began
         assert await effects(room) == [(0, COMPLETED, 0)]
-    print("\n" + ", ".join(f"{name} {seconds:.1f} s" for name, seconds in taken.items()))
+    print("\n" + ", ".join(f"{name} {seconds:.1f} s" for name, seconds in taken.items()))  # noqa: T201 - figures
