@@ -278,7 +278,9 @@ def prepare_looks(scene: Scene) -> None:
         put_wait(scene.store, scene.box, join, {}, None, None)
         scene.put(name, join=join)
     for name, claim in scene.claims().items():
-        scene.settle(Settlement.dead(claim, error="bad") if name.endswith(("dead", "again")) else Settlement.done(claim))
+        scene.settle(
+            Settlement.dead(claim, error="bad") if name.endswith(("dead", "again")) else Settlement.done(claim)
+        )
     scene.store.attach_steps(scene.box, scene_join(scene), [Key("shop", str(JOINS[4]))])
 
 

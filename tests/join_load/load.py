@@ -25,7 +25,7 @@ SELECT count(*) FROM postroom_join_member m JOIN postroom_queue q ON q.id = m.me
    AND m.join_id IN (SELECT j.id FROM postroom_join j WHERE j.wait_id = {0})
 """
 KINDS = ("ok", "retried", "dead", "replayed", "reported", "reported failed")
-"""How a step goes: `replayed` is dead until it is replayed, `reported` ends by reports, of which all but one are late."""
+"""How a step goes. `replayed`: it is dead until it is replayed. `reported`: it ends by the first of two reports."""
 WEIGHTS = (80, 6, 2, 3, 6, 3)
 REPLAYED = "dead until it is replayed"
 MODES = ("put", "attach", "open")
@@ -197,7 +197,7 @@ async def replay_dead(box: Any) -> int:
 
 async def until(condition: Callable[[], Awaitable[bool]], seconds: float) -> None:
     async with asyncio.timeout(seconds):
-        while not await condition():
+        while not await condition():  # noqa: ASYNC110 - the state of a store has no event
             await asyncio.sleep(0.05)
 
 

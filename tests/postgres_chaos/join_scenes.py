@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from postroom._kernel.joins import WAIT_TOPIC, FollowUp
-from postroom.errors import JoinEnded
+from postroom.errors import JoinEnded, MessageNotFound
 from postroom.spi import (
     Box,
     Claim,
@@ -29,7 +29,7 @@ from postroom.spi import (
     State,
     StoredMessage,
 )
-from tests.postgres_chaos.explorer import Play, Run, Sandbox
+from tests.postgres_chaos.explorer import Actor, Play, Run, Sandbox, schedules
 
 ALICE, BOB, CAROL = UUID(int=1), UUID(int=2), UUID(int=3)
 HOUR = timedelta(hours=1)
@@ -56,6 +56,8 @@ class World:
     box: Box = field(default_factory=lambda: Box("outbox", secrets.token_hex(8), Order(), Delivery(), Retention()))
     join: UUID = field(default_factory=uuid4)
     claims: dict[str, Claim] = field(default_factory=dict)
+    other: World | None = None
+    """Another join in the same box."""
 
     @property
     def queue(self) -> Any:
@@ -208,6 +210,17 @@ async def dead_and_held(world: World) -> None:
     await world.look()
 
 
+async def two_joins(world: World) -> None:
+    """The steps A and B of one join are held, and C and D of another. Both continuations sleep; B and D are watched."""
+    await watched(world)
+    world.other = World(world.sandbox, world.box)
+    await world.other.start()
+    await world.other.put("C", "D")
+    await world.hold()
+    await world.other.wait()
+    await world.look()
+
+
 async def open_sleeping(world: World) -> None:
     """An open join: A is held, the continuation sleeps."""
     await world.start(None)
@@ -243,6 +256,7 @@ STATES: dict[str, State_] = {
         no_wait_ended,
         dead_awake,
         dead_and_held,
+        two_joins,
         open_sleeping,
         open_awake,
     )
@@ -259,6 +273,10 @@ def _settle(make: Callable[[Claim], Settlement], *names: str) -> Program:
 
 def _dead(claim: Claim) -> Settlement:
     return Settlement.dead(claim, error="bad")
+
+
+def _mixed(dead: str, done: str) -> Program:
+    return lambda world: world.queue.settle(world.box, [_dead(world.claims[dead]), Settlement.done(world.claims[done])])
 
 
 def _purge(state: State) -> Program:
@@ -289,6 +307,11 @@ PROGRAMS: dict[str, Program] = {
     "done A+B": _settle(Settlement.done, "A", "B"),
     "dead A": _settle(_dead, "A"),
     "dead B": _settle(_dead, "B"),
+    "dead A, done D": _mixed("A", "D"),
+    "dead C, done B": _mixed("C", "B"),
+    "exchange B+D": _exchange("B", "D"),
+    "done A+C": _settle(Settlement.done, "A", "C"),
+    "dead A+C": _settle(_dead, "A", "C"),
     "retry B": _settle(lambda claim: Settlement.retry(claim, delay=timedelta()), "B"),
     "exchange A": _exchange("A"),
     "exchange B": _exchange("B"),
@@ -332,44 +355,56 @@ async def complaints(world: World, run: Run) -> list[str]:
     wrong = [
         f"{actor.play.name} raised {type(actor.error).__name__}: {actor.error}"
         for actor in run.actors
-        if actor.error is not None
-        and not (isinstance(actor.error, JoinEnded) and actor.play.name.split(" in tx")[0] in MAY_BE_LATE)
+        if actor.error is not None and not _is_late(actor, names)
     ]
     if run.deadlocks:
         wrong.append("deadlock")
-    sent = [message for message in _claimed(run) if message.topic in {DONE.topic, FAILED.topic}]
+    sent = [message for message in _claimed(run) if message.message_id == str(world.join)]
     pending = await world.pending()
     if sent and pending and "replay" not in names:
         wrong.append(f"sent while {pending} steps were pending")
     for _ in range(10):
-        world.sandbox.clock.advance(SOON)
-        pending = await world.pending()
-        status, state, waits, ending = await world.sandbox.watcher.fetchrow(CONTINUATION, world.join)
-        if state is None and ending is None:
-            await world.wait()
-            continue
-        claimed = await world.claim(CAROL)
-        found = [message for message in claimed if message.topic in {DONE.topic, FAILED.topic}]
-        is_due = status == 0 and waits and not pending and await _is_filled(world)
-        if is_due and not found:
-            wrong.append("not claimable, although no step is pending")
-        if found and not is_due:
-            released_before = status != 0 and state == 1 and not waits
-            if not released_before:
-                wrong.append(f"claimable, although {pending} steps are pending")
+        if (found := await _claim_when_due(world, wrong)) is None:
+            break
         sent += found
-        for message in claimed:
-            assert message.claim is not None
-            world.claims[message.message_id] = message.claim
         if not await _end_one(world):
             break
-    if "cancel join" in names and any(actor.result is True for actor in run.actors if actor.play.name == "cancel join"):
-        if sent:
-            wrong.append("sent after the join was cancelled")
-    elif await _is_filled(world):
-        if len({message.id for message in sent}) != 1 or len(sent) != 1:
-            wrong.append(f"sent {len(sent)} times")
+    is_cancelled = any(actor.play.name == "cancel join" and actor.result is True for actor in run.actors)
+    if is_cancelled and sent:
+        wrong.append("sent after the join was cancelled")
+    if not is_cancelled and await _is_filled(world) and len(sent) != 1:
+        wrong.append(f"sent {len(sent)} times")
     return wrong
+
+
+async def _claim_when_due(world: World, wrong: list[str]) -> list[StoredMessage] | None:
+    """Claims once, and complains if the continuation is claimed too early or not. Returns it if it was claimed, and
+    None if the join was cancelled before its continuation was stored."""
+    world.sandbox.clock.advance(SOON)
+    pending = await world.pending()
+    status, state, waits, ending = await world.sandbox.watcher.fetchrow(CONTINUATION, world.join)
+    if state is None and ending is None:
+        if status != 0:
+            return None
+        await world.wait()
+        status, state, waits, _ = await world.sandbox.watcher.fetchrow(CONTINUATION, world.join)
+    claimed = await world.claim(CAROL)
+    found = [message for message in claimed if message.message_id == str(world.join)]
+    is_due = status == 0 and waits and not pending and await _is_filled(world)
+    was_released = status != 0 and state == 1 and not waits
+    if is_due and not found:
+        wrong.append("not claimable, although no step is pending")
+    if found and not (is_due or was_released):
+        wrong.append(f"claimable, although {pending} steps are pending")
+    world.claims.update({message.message_id: message.claim for message in claimed if message.claim is not None})
+    return found
+
+
+def _is_late(actor: Actor, names: list[str]) -> bool:
+    """Whether a verb has failed since the other came first: the join had ended, or the message was gone."""
+    if isinstance(actor.error, MessageNotFound):
+        return bool({"purge dead", "supersede B"} & set(names))
+    return isinstance(actor.error, JoinEnded) and actor.play.name.removesuffix(" in tx") in MAY_BE_LATE
 
 
 async def _is_filled(world: World) -> bool:
@@ -405,3 +440,17 @@ def keep_claims(world: World, run: Run) -> None:
     for message in _claimed(run):
         if message.claim is not None:
             world.claims[message.message_id] = message.claim
+
+
+async def explore(sandbox: Sandbox, state: str, first: str, second: str, *, switches: int) -> int:
+    """Runs two plays in all orders with at most so many switches. Returns the number of orders."""
+    orders = 0
+    for schedule in schedules(switches):
+        world = World(sandbox)
+        await STATES[state](world)
+        run = await sandbox.run([play(world, first), play(world, second)], schedule)
+        keep_claims(world, run)
+        wrong = await complaints(world, run)
+        assert not wrong, f"{[first, second]} {run}: {'; '.join(wrong)}"
+        orders += 1
+    return orders

@@ -41,6 +41,7 @@ from tests.postgres_chaos.workers import CHAOS, ROOT
 PROCESSES = 4
 LEASE = 2.0
 MANY = 100_000
+DEADLOCKS = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
 
 
 class Processes:
@@ -115,7 +116,12 @@ async def test_each_join_continues_once_after_its_steps(url: str) -> None:
             seconds = time.monotonic() - began
             await killing
             ended = await check(room, box, load)
-            print(f"\n{load.joins} joins of {load.steps} steps, {kills} kills: {produced:.1f} s to put, {seconds:.1f} s in all, {dict(ended)}")
+            if "postgresql" in url:
+                async with room.store.transaction() as tx:
+                    [(deadlocks,)] = await query(tx, DEADLOCKS)
+                assert deadlocks == 0
+            sizes = f"{load.joins} joins of {load.steps} steps, {kills} kills"
+            print(f"\n{sizes}: {produced:.1f} s to put, {seconds:.1f} s in all, {dict(ended)}")  # noqa: T201 - figures
 
 
 async def test_three_levels_one_message_in_ten_joins_and_a_producer_that_dies(url: str) -> None:
@@ -193,4 +199,4 @@ async def test_a_hundred_thousand_steps(url: str) -> None:
                 await until(is_finished, 600)
                 taken[f"{name}: drain"] = time.monotonic() - began
         assert await effects(room) == [(0, COMPLETED, 0)]
-    print("\n" + ", ".join(f"{name} {seconds:.1f} s" for name, seconds in taken.items()))
+    print("\n" + ", ".join(f"{name} {seconds:.1f} s" for name, seconds in taken.items()))  # noqa: T201 - figures

@@ -33,36 +33,42 @@ class Endings:
 
     def finish(self, box: Box, ids: Sequence[int], ending: Ending, *, erase: bool = False) -> SqlProgram[None]:
         """Makes messages done: superseded, marked, cancelled or discarded. `erase`: removes their content."""
+        yield from self._steps.ended(box, (yield from self._finish(box, ids, ending, erase=erase)))
+
+    def _finish(self, box: Box, ids: Sequence[int], ending: Ending, *, erase: bool) -> SqlProgram[list[int]]:
         if ids:
             yield Statement("finish", {"ids": self._engine.array(sorted(ids)), "ending": ending.value})
-            yield from self.dequeue(box, sorted(ids), erase=erase)
+        return (yield from self.dequeue(box, sorted(ids), erase=erase))
 
-    def dequeue(self, box: Box, ids: Sequence[int], *, erase: bool) -> SqlProgram[None]:
-        """Deletes the queue rows of messages that are done."""
+    def dequeue(self, box: Box, ids: Sequence[int], *, erase: bool) -> SqlProgram[list[int]]:
+        """Deletes the queue rows of messages that are done. Returns the ids of watched steps, for `Steps.ended`."""
         if not ids:
-            return
+            return []
         parameters = {"ids": self._engine.array(list(ids))}
         gone = yield Statement("dequeue", parameters)
         if erase:
             yield Statement("erase_content", parameters)
         yield from self._lines.promote(box, [group for _, group, _ in gone])
-        yield from self._steps.ended(box, [id_ for id_, _, watched in gone if watched])
+        return [id_ for id_, _, watched in gone if watched]
 
     def make_dead(self, box: Box, letters: Sequence[DeadLetter]) -> SqlProgram[None]:
         """Makes messages dead, or discards them if the box keeps no dead letters."""
+        yield from self._steps.ended(box, (yield from self.bury(box, letters)))
+
+    def bury(self, box: Box, letters: Sequence[DeadLetter]) -> SqlProgram[list[int]]:
+        """Like `make_dead`, and wakes no continuations. Returns the ids of steps, for `Steps.ended`."""
         if not letters:
-            return
+            return []
         if box.retention.dead_letter == "discard":
             errors = [(letter.id, letter.error, int(letter.counts)) for letter in letters]
             yield Many("set_error", ("id", "error", "counted"), sorted(errors))
-            yield from self.finish(box, [letter.id for letter in letters], Ending.DISCARDED, erase=True)
-            return
+            return (yield from self._finish(box, [letter.id for letter in letters], Ending.DISCARDED, erase=True))
         blocks = box.order.on_dead == "block"
         dead = [(letter.id, letter.error, letter.group if blocks else None, int(letter.counts)) for letter in letters]
         dead.sort(key=lambda row: row[0])
         yield Many("make_dead", ("id", "error", "group_id", "counted"), dead)
         yield from self._lines.promote(box, [letter.group for letter in letters])
-        yield from self._steps.ended(box, [letter.id for letter in letters])
+        return [letter.id for letter in letters]
 
     def revive(self, box: Box, dead: Sequence[tuple[int, str | None]], now: StoredTime) -> SqlProgram[None]:
         """Makes dead messages wait again, in their old place in line: ids and groups. Fences go on, so a claim from

@@ -94,7 +94,12 @@ class Queue:
         looks = Looks(engine, locks=locks, endings=endings)
         claims = Claims(unordered=chosen.unordered, fifo=fifo, endings=endings, looks=looks)
         settlements = Settlements(
-            engine, lines=lines, endings=endings, successes=chosen.successes, notifications=notifications
+            engine,
+            lines=lines,
+            endings=endings,
+            successes=chosen.successes,
+            notifications=notifications,
+            steps=common.steps,
         )
         cleaning = Cleaning(
             engine,

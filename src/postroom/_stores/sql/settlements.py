@@ -13,6 +13,7 @@ from postroom._stores.sql.lines import Lines
 from postroom._stores.sql.notifications import Notifications
 from postroom._stores.sql.proofs import IndexedClaim, by_owner, proof
 from postroom._stores.sql.statements import Many, SqlProgram, Statement, current_time
+from postroom._stores.sql.steps import Steps
 from postroom.errors import AmbiguousMessageId
 from postroom.spi import Box, Claim, NamedTarget, Settlement
 
@@ -29,11 +30,20 @@ class ValidClaim(NamedTuple):
     """Whether the content was replaced while the message was claimed."""
 
 
+class Completed(NamedTuple):
+    """What `Successes.complete` has done."""
+
+    indexes: list[int]
+    """The indexes of valid claims: their messages are done."""
+    steps: list[int]
+    """The ids of messages that are watched steps of joins."""
+
+
 class Successes(Protocol):
     """How an engine completes messages, with as few statements as it can."""
 
-    def complete(self, box: Box, done: Sequence[IndexedClaim]) -> SqlProgram[list[int]]:
-        """Makes messages done whose claims are valid; returns the indexes of their claims."""
+    def complete(self, box: Box, done: Sequence[IndexedClaim]) -> SqlProgram[Completed]:
+        """Makes messages done whose claims are valid. Wakes no continuations."""
 
 
 class Settlements:
@@ -47,10 +57,12 @@ class Settlements:
         endings: Endings,
         successes: Successes,
         notifications: Notifications,
+        steps: Steps,
     ) -> None:
         self._engine = engine
         self._lines = lines
         self._endings = endings
+        self._steps = steps
         self._successes = successes
         self._notifications = notifications
 
@@ -79,11 +91,16 @@ class Settlements:
             others = sorted(others + stale)
         # Other outcomes come before successes: each ends the batch of its group, and a success behind it in the same
         # line is then no longer valid.
+        steps: list[int] = []
         if others:
-            for index in (yield from self._give_back(box, others, settlements)):
+            indexes, steps = yield from self._give_back(box, others, settlements)
+            for index in indexes:
                 settled[index] = True
-        for index in (yield from self._successes.complete(box, done)):
+        completed = yield from self._successes.complete(box, done)
+        for index in completed.indexes:
             settled[index] = True
+        # One statement locks all continuations in id order: two settlements cannot wait for each other.
+        yield from self._steps.ended(box, [*steps, *completed.steps])
         return settled
 
     def _find_claim(self, box: Box, target: NamedTarget) -> SqlProgram[Claim | None]:
@@ -111,8 +128,11 @@ class Settlements:
 
     def _give_back(
         self, box: Box, claims: Sequence[IndexedClaim], settlements: Sequence[Settlement]
-    ) -> SqlProgram[list[int]]:
-        """Applies retry, release and dead, and releases stale successes; returns the indexes of valid claims."""
+    ) -> SqlProgram[tuple[list[int], list[int]]]:
+        """Applies retry, release and dead, and releases stale successes. Wakes no continuations.
+
+        Returns the indexes of valid claims, and the ids of steps for `Steps.ended`.
+        """
         now = yield from current_time()
         # All claims are checked before anything changes: ending a batch makes claims behind it invalid.
         valid: dict[int, tuple[int, ValidClaim]] = {}
@@ -135,6 +155,6 @@ class Settlements:
                 at = None if back.delay is None else now + self._engine.duration(back.delay)
                 waiting.append((id_, back.attempt, at, settlement.error))
         yield Many("give_back", ("id", "attempt", "at", "error"), waiting)
-        yield from self._endings.make_dead(box, dead_letters)
+        steps = yield from self._endings.bury(box, dead_letters)
         yield from self._lines.promote(box, firsts)
-        return [index for index, _ in valid.values()]
+        return [index for index, _ in valid.values()], steps

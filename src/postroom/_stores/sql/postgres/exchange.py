@@ -19,6 +19,7 @@ from postroom._stores.sql.postgres.locks import RowLocks
 from postroom._stores.sql.proofs import IndexedClaim, by_owner, proof
 from postroom._stores.sql.settlements import Settlements
 from postroom._stores.sql.statements import SqlProgram, Statement
+from postroom._stores.sql.steps import Steps
 from postroom.spi import Box, Claim, ClaimRequest, Settlement, StoredMessage
 
 
@@ -128,6 +129,7 @@ class SingleStatementExchange:
         successes: WatchedSuccesses,
         *,
         lines: Lines,
+        steps: Steps,
         settlements: Settlements,
         claims: Claims,
     ) -> None:
@@ -136,6 +138,7 @@ class SingleStatementExchange:
         self._lines = lines
         self._claims = claims
         self._successes = successes
+        self._steps = steps
         self._in_steps = SettleThenClaim(settlements, claims)
 
     def exchange(self, box: Box, settlements: Sequence[Settlement], request: ClaimRequest) -> SqlProgram[Exchanged]:
@@ -155,6 +158,7 @@ class SingleStatementExchange:
             watched, _ = yield from self._successes.complete_watched(box, request.owner, successes, done)
             for id_ in watched:
                 settled[successes[id_][0]] = True
+            yield from self._steps.ended(box, watched)
         taken = yield from self._statement.taken(box, outcome)
         messages, left = taken.messages, taken.rest_of(request)
         if taken.is_interrupted:

@@ -16,9 +16,8 @@ from postroom._stores.sql.postgres.locks import RowLocks
 from postroom._stores.sql.postgres.wakeups import PostgresNotifications
 from postroom._stores.sql.proofs import IndexedClaim, by_owner, proof
 from postroom._stores.sql.queue import CommonParts, EngineParts, Queue
-from postroom._stores.sql.settlements import Settlements
+from postroom._stores.sql.settlements import Completed, Settlements
 from postroom._stores.sql.statements import SqlProgram, Statement
-from postroom._stores.sql.steps import Steps
 from postroom.spi import Box
 
 ROWS_PER_READ = 10_000
@@ -28,13 +27,13 @@ ROWS_PER_READ = 10_000
 class PostgresSuccesses:
     """Completes messages: one statement deletes queue rows and inserts into the ledger."""
 
-    def __init__(self, engine: Engine, lines: Lines, steps: Steps) -> None:
+    def __init__(self, engine: Engine, lines: Lines) -> None:
         self._engine = engine
         self._lines = lines
-        self._steps = steps
 
-    def complete(self, box: Box, done: Sequence[IndexedClaim]) -> SqlProgram[list[int]]:
+    def complete(self, box: Box, done: Sequence[IndexedClaim]) -> SqlProgram[Completed]:
         settled: list[int] = []
+        steps: list[int] = []
         erase = box.retention.on_success == "delete"
         batches = list(by_owner(done))
         autocommit = len(batches) == 1 and not box.order.fifo and not erase
@@ -43,24 +42,27 @@ class PostgresSuccesses:
             [(completed, groups)] = yield Statement("complete", parameters, autocommit=autocommit)
             if len(completed) < len(batch):
                 watched, more = yield from self.complete_watched(box, owner, batch, completed)
+                steps += watched
                 completed, groups = [*completed, *watched], [*groups, *more]
             if erase and completed:
                 yield Statement("erase_content", {"ids": completed})
             yield from self._lines.promote(box, groups)
             settled += [batch[id_][0] for id_ in completed]
-        return settled
+        return Completed(settled, steps)
 
     def complete_watched(
         self, box: Box, owner: UUID, batch: Mapping[int, IndexedClaim], completed: Collection[int]
     ) -> SqlProgram[tuple[list[int], list[str]]]:
-        """Completes the rest of a batch: claims that are lost, or steps that joins watch. Returns ids and groups."""
+        """Completes the rest of a batch: claims that are lost, or steps that joins watch. Returns ids and groups.
+
+        The caller wakes the continuations, all of a settlement with one statement: it locks them in id order.
+        """
         done = set(completed)
         left = {id_: claim for id_, claim in batch.items() if id_ not in done}
         if not left or box.kind != "outbox":
             return [], []
         parameters = proof(self._engine, box, owner, left) | {"watched": True}
         [(watched, groups)] = yield Statement("complete", parameters)
-        yield from self._steps.ended(box, watched)
         return watched, groups
 
 
@@ -93,13 +95,19 @@ class PostgresExpiredLeases:
 def build_queue(engine: Engine, notifications: PostgresNotifications, *, uses_frontier: bool) -> Queue:
     """Builds the work queue of PostgreSQL. `uses_frontier`: whether claims begin where the last one ended."""
     common = CommonParts(engine, notifications)
-    successes = PostgresSuccesses(engine, common.lines, common.steps)
+    successes = PostgresSuccesses(engine, common.lines)
     locks = RowLocks(common.finding)
     statement = ExchangeStatement(engine, locks, frontier=Frontier(enabled=uses_frontier))
 
     def exchange(settlements: Settlements, claims: Claims) -> SingleStatementExchange:
         return SingleStatementExchange(
-            engine, statement, successes, lines=common.lines, settlements=settlements, claims=claims
+            engine,
+            statement,
+            successes,
+            lines=common.lines,
+            steps=common.steps,
+            settlements=settlements,
+            claims=claims,
         )
 
     chosen = EngineParts(

@@ -10,6 +10,7 @@ from postroom._stores.sql.engine import Engine
 from postroom._stores.sql.notifications import NoNotifications
 from postroom._stores.sql.proofs import IndexedClaim, by_owner, proof
 from postroom._stores.sql.queue import CommonParts, EngineParts, Queue
+from postroom._stores.sql.settlements import Completed
 from postroom._stores.sql.sqlite.claims import RowClaimer, SqliteFronts, UnorderedClaims
 from postroom._stores.sql.sqlite.inserts import SqliteInserts
 from postroom._stores.sql.sqlite.locks import WriteLock
@@ -24,14 +25,15 @@ class SqliteSuccesses:
         self._engine = engine
         self._endings = endings
 
-    def complete(self, box: Box, done: Sequence[IndexedClaim]) -> SqlProgram[list[int]]:
+    def complete(self, box: Box, done: Sequence[IndexedClaim]) -> SqlProgram[Completed]:
         settled: list[int] = []
+        steps: list[int] = []
         for owner, batch in by_owner(done):
             completed = yield Statement("complete", proof(self._engine, box, owner, batch))
             ids = [id_ for (id_,) in completed]
-            yield from self._endings.dequeue(box, ids, erase=box.retention.on_success == "delete")
+            steps += yield from self._endings.dequeue(box, ids, erase=box.retention.on_success == "delete")
             settled += [batch[id_][0] for id_ in ids]
-        return settled
+        return Completed(settled, steps)
 
 
 class SqliteExpiredLeases:
