@@ -34,10 +34,12 @@ IGNORED = {
     *("first_seen", "last_seen", "completed_at"),  # there is no dedup window, and nothing is purged
     *("completed_by", "ending", "last_error", "revision"),  # only shown
     "attempt",  # counts for the backoff, which is constant here
+    *("waits_for", "watched"),  # there are no joins
 }
 MOST_LOST = 2
 """From so many lost leases on, more make no difference: there is no limit to them here."""
-BOX_STATE = {"entries", "keys", "lines", "collapsing", "ready", "times"}
+BOX_STATE = {"entries", "keys", "lines", "collapsing", "ready", "times", "joins", "joins_of"}
+"""The joins are empty: no scene has one."""
 assert {field.name for field in fields(Entry)} <= COMPARED | IGNORED
 assert {field.name for field in fields(BoxState)} == BOX_STATE
 
