@@ -70,7 +70,7 @@ class MessageNotFound(PostroomError, LookupError):
 
 
 class JoinNotFound(PostroomError, LookupError):
-    """There is no such join in this box."""
+    """There is no such join in this box. A join of an open transaction needs the same `tx`."""
 
 
 class JoinEnded(PostroomError, ValueError):

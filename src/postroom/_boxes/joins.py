@@ -13,6 +13,7 @@ from postroom._boxes.selection import Named
 from postroom._boxes.transaction import NOT_GIVEN, resolve
 from postroom._kernel.joins import (
     WAIT_TOPIC,
+    WAITS_FOR_ITSELF,
     FollowUp,
     Join,
     JoinDraft,
@@ -93,7 +94,7 @@ class JoinVerbs(BoxBase):
         step = selection.step(self._box, message)
         named = step if isinstance(step, Key) else getattr(message, "key", None)
         if named == Key(self._box.name, str(join)):
-            raise ArgumentValueError("this message is the continuation of the join, and would wait for itself")
+            raise ArgumentValueError(WAITS_FOR_ITSELF)
         store, transaction = self._joins(), resolve(tx, self._store)
         attached: list[bool] = yield call(store.attach_steps, self._box, _join(join), [step], tx=transaction)
         return attached[0]
@@ -234,7 +235,7 @@ class JoinVerbs(BoxBase):
             tx: your open transaction. Left out, the write commits by itself.
 
         Returns:
-            True if the join was pending, False if it had ended.
+            True if no end of the join was stored: it was pending, or has no continuation.
 
         Raises:
             ArgumentTypeError: before any I/O.
@@ -324,7 +325,8 @@ class JoinVerbs(BoxBase):
 
 def _join(value: object) -> UUID:
     if not isinstance(value, UUID):
-        raise ArgumentTypeError(f"join must be the id that start_join returned, not {type(value).__name__}")
+        hint = ": use UUID(text)" if isinstance(value, str) else ""
+        raise ArgumentTypeError(f"join must be the id that start_join returned, not {type(value).__name__}{hint}")
     return value
 
 

@@ -8,13 +8,16 @@ from enum import StrEnum
 from typing import NamedTuple
 from uuid import UUID
 
-from postroom._kernel.message import Format
-from postroom._kernel.states import Ending
+from postroom._kernel.message import AnyMessage, Format, Receipt, ReceiptStatus
+from postroom._kernel.states import Ending, State
 
 FAILED_ENDINGS = frozenset({Ending.DISCARDED, Ending.CANCELLED})
 """A step whose message is done with one of these endings has failed."""
 WAIT_TOPIC = "join.wait"
 """The topic of a continuation while its join is pending."""
+
+
+WAITS_FOR_ITSELF = "this message is the continuation of the join, and would wait for itself"
 
 
 class JoinId(uuid.UUID):
@@ -140,6 +143,13 @@ def status_of(counts: StepCounts, *, filled: bool, fail_if_any_step_failed: bool
     if filled and not counts.pending:
         return JoinStatus.FAILED if counts.failed and fail_if_any_step_failed else JoinStatus.COMPLETED
     return JoinStatus.FAILED if is_past_deadline else JoinStatus.PENDING
+
+
+def receipt_of_known(continuation: AnyMessage) -> Receipt:
+    """Returns the receipt of a second wait for a join: the continuation is there, and stays as it is."""
+    statuses = {State.DONE: ReceiptStatus.DONE, State.DEAD: ReceiptStatus.DEAD}
+    status = statuses.get(continuation.state, ReceiptStatus.DUPLICATE)
+    return Receipt(status, continuation.id, continuation.source, continuation.message_id, continuation.state)
 
 
 def failure_of(counts: StepCounts) -> str:

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from postroom._kernel.joins import (
     FAILED_ENDINGS,
+    WAITS_FOR_ITSELF,
     Join,
     JoinFilter,
     JoinId,
@@ -20,11 +21,12 @@ from postroom._kernel.joins import (
     failure_of,
     status_of,
 )
+from postroom._kernel.known_keys import is_outside_dedup_window
 from postroom._stores.memory import transitions
 from postroom._stores.memory.box_state import BoxState
 from postroom._stores.memory.entry import Entry
 from postroom._stores.memory.join_state import JoinState, Step
-from postroom.errors import JoinEnded, JoinFull, JoinNotFound, MessageNotFound
+from postroom.errors import ArgumentValueError, JoinEnded, JoinFull, JoinNotFound, MessageNotFound
 from postroom.spi import Box, ClaimRequest, Ending, Key, State
 from postroom.spi import Step as StepName
 
@@ -39,10 +41,16 @@ def join_named(state: BoxState, join: UUID) -> JoinState:
 # -- attach and report ---------------------------------------------------------------------------------------------
 
 
-def check_puts(state: BoxState, join: JoinState, keys: Sequence[Key]) -> None:
+def check_puts(box: Box, state: BoxState, join: JoinState, keys: Sequence[Key], now: datetime) -> None:
     """Raises JoinEnded or JoinFull if the messages that have, or will have, these keys cannot become steps."""
     known = [state.find_key(key) for key in dict.fromkeys(keys)]
-    _check_room(join, sum(entry is None or entry.id not in join.steps for entry in known))
+    window = box.retention.dedup_window
+    steps = [
+        entry
+        for entry in known
+        if entry is not None and entry.id in join.steps and not is_outside_dedup_window(entry.first_seen, window, now)
+    ]
+    _check_room(join, len(known) - len(steps))
 
 
 def _check_room(join: JoinState, new: int) -> None:
@@ -56,6 +64,8 @@ def _check_room(join: JoinState, new: int) -> None:
 def attach(state: BoxState, join: JoinState, steps: Sequence[StepName], now: datetime) -> list[bool]:
     entries = [_entry(state, step) for step in steps]
     _check_room(join, len({entry.id for entry in entries} - join.steps.keys()))
+    if any(entry.id == join.wait_id for entry in entries):
+        raise ArgumentValueError(WAITS_FOR_ITSELF)
     attached = []
     for entry in entries:
         attached.append(entry.id not in join.steps)

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from uuid import UUID
 
+from postroom._kernel.joins import receipt_of_known
 from postroom._kernel.program import Async, Sync, instant
 from postroom._stores.memory import joins, transitions
 from postroom._stores.memory.arrivals import IdSequence, find_known, insert, put_draft, record_key
@@ -41,6 +42,7 @@ from postroom.spi import (
     Purge,
     Reaped,
     Receipt,
+    ReceiptStatus,
     Settlement,
     State,
     Step,
@@ -100,7 +102,7 @@ class MemoryVerbs:
             if draft.join is not None:
                 steps.setdefault(draft.join, []).append(draft)
         for join, given in steps.items():
-            joins.check_puts(state, joins.join_named(state, join), [draft.key for draft in given])
+            joins.check_puts(box, state, joins.join_named(state, join), [draft.key for draft in given], now)
         receipts = [put_draft(box, state, self._ids, draft, now) for draft in drafts]
         for draft, receipt in zip(drafts, receipts, strict=True):
             if draft.join is not None:
@@ -202,13 +204,15 @@ class MemoryVerbs:
     def put_wait(self, box: Box, draft: Draft, wait: JoinWait, *, tx: Tx = None) -> Receipt:
         with self._open(box) as (state, now):
             join = joins.join_named(state, wait.join)
-            if join.wait_id not in state.entries and join.status is not JoinStatus.PENDING:
+            known = None if join.wait_id is None else state.entries.get(join.wait_id)
+            if known is not None:  # not by its key: the deduplication window may have passed
+                return receipt_of_known(known.to_message())
+            if join.status is not JoinStatus.PENDING:
                 raise JoinEnded
-            if join.wait_id is not None:
-                draft = draft._replace(topic="")  # the continuation may have the topic of its follow-up
             receipt = put_draft(box, state, self._ids, draft, now)
-            if receipt.is_new:
-                joins.begin_wait(join, wait, state.entries[receipt.id])
+            if not receipt.is_new:
+                return receipt._replace(status=ReceiptStatus.CONFLICT)  # another message has the key
+            joins.begin_wait(join, wait, state.entries[receipt.id])
             return receipt
 
     @instant

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
+from postroom._kernel.joins import WAITS_FOR_ITSELF
 from postroom._stores.sql.engine import Engine
 from postroom._stores.sql.join_rows import JoinRow
 from postroom._stores.sql.locks import Locks
 from postroom._stores.sql.notifications import Notifications
 from postroom._stores.sql.statements import Many, SqlProgram, Statement, current_time
-from postroom.errors import JoinEnded, JoinFull, JoinNotFound, MessageNotFound
+from postroom.errors import ArgumentValueError, JoinEnded, JoinFull, JoinNotFound, MessageNotFound
 from postroom.spi import Box, Draft, Key, Receipt, Step
 
 
@@ -43,13 +44,14 @@ class Attaching:
         if not keys:
             return {}
         yield from self._locks.writes()
+        now, window = (yield from current_time()), box.retention.dedup_window
+        since = None if window is None else now - self._engine.duration(window)
         rows: dict[UUID, JoinRow] = {}
         for join in sorted(keys):
             rows[join] = yield from self.lock(box, join)
-            names = [list(names) for names in zip(*keys[join], strict=True)]
-            sources, message_ids = map(self._engine.array, names)
-            parameters = {"box": box.key, "join": rows[join].id, "sources": sources, "message_ids": message_ids}
-            [(known,)] = yield Statement("count_known_steps", parameters)
+            sources, message_ids = (self._engine.array(list(each)) for each in zip(*keys[join], strict=True))
+            names = {"box": box.key, "sources": sources, "message_ids": message_ids}
+            [(known,)] = yield Statement("count_known_steps", {**names, "join": rows[join].id, "since": since})
             _check_room(rows[join], len(keys[join]) - known)
         return rows
 
@@ -85,6 +87,8 @@ class Attaching:
         known = yield from self.known_steps(join, ids)
         new = sorted(set(ids) - known)
         _check_room(join, len(new))
+        if join.wait_id in new:
+            raise ArgumentValueError(WAITS_FOR_ITSELF)
         if new:
             now = yield from current_time()
             yield Many("insert_step", ("join_id", "message_id", "attached_at"), [(join.id, id_, now) for id_ in new])

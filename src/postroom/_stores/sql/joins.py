@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from postroom._kernel.joins import FollowUp, StepCounts
+from postroom._kernel.joins import FollowUp, StepCounts, receipt_of_known
 from postroom._stores.sql.arrivals import Arrivals
 from postroom._stores.sql.attaching import Attaching
 from postroom._stores.sql.endings import Endings
 from postroom._stores.sql.engine import Engine
+from postroom._stores.sql.finding import Finding
 from postroom._stores.sql.join_rows import STEP_STATUSES, JoinRow, count_steps, end_joins
 from postroom._stores.sql.locks import Locks
 from postroom._stores.sql.statements import SqlProgram, Statement, current_time
@@ -18,6 +19,7 @@ from postroom.spi import (
     Box,
     Draft,
     Ending,
+    Filter,
     Join,
     JoinDraft,
     JoinFilter,
@@ -25,6 +27,7 @@ from postroom.spi import (
     JoinStep,
     JoinWait,
     Receipt,
+    ReceiptStatus,
     Step,
 )
 
@@ -40,12 +43,14 @@ class Joins:
         attaching: Attaching,
         locks: Locks,
         endings: Endings,
+        finding: Finding,
     ) -> None:
         self._engine = engine
         self._arrivals = arrivals
         self._attaching = attaching
         self._locks = locks
         self._endings = endings
+        self._finding = finding
 
     def start_join(self, box: Box, draft: JoinDraft) -> SqlProgram[None]:
         [(number,)] = yield Statement("reserve_ids", {"count": 1})
@@ -86,23 +91,26 @@ class Joins:
     def put_wait(self, box: Box, draft: Draft, wait: JoinWait) -> SqlProgram[Receipt]:
         yield from self._locks.writes()
         row = yield from self._lock(box, wait.join)
-        if row.status and not (yield Statement("lock_message", {"box": box.key, "id": row.wait_id})):
+        # Not by its key: the deduplication window may have passed.
+        known = [] if row.wait_id is None else (yield from self._finding.find(box, Filter(ids=(row.wait_id,))))
+        if known:
+            return receipt_of_known(known[0])
+        if row.status:
             raise JoinEnded  # it was cancelled, or its continuation was purged
-        if row.wait_id is not None:
-            draft = draft._replace(topic="")  # the continuation may have the topic of its follow-up
         [receipt] = yield from self._arrivals.put(box, [draft], in_caller_tx=True)
-        if receipt.is_new:
-            yield Statement("begin_wait", {"id": receipt.id, "join": row.id})
-            yield Statement(
-                "set_wait",
-                {
-                    "id": row.id,
-                    "wait_id": receipt.id,
-                    "fails": wait.fail_if_any_step_failed,
-                    **self._follow_up("on_complete", wait.on_complete),
-                    **self._follow_up("on_fail", wait.on_fail),
-                },
-            )
+        if not receipt.is_new:
+            return receipt._replace(status=ReceiptStatus.CONFLICT)  # another message has the key
+        yield Statement("begin_wait", {"id": receipt.id, "join": row.id})
+        yield Statement(
+            "set_wait",
+            {
+                "id": row.id,
+                "wait_id": receipt.id,
+                "fails": wait.fail_if_any_step_failed,
+                **self._follow_up("on_complete", wait.on_complete),
+                **self._follow_up("on_fail", wait.on_fail),
+            },
+        )
         return receipt
 
     def _follow_up(self, name: str, follow_up: FollowUp | None) -> dict[str, object]:

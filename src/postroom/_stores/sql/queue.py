@@ -111,7 +111,7 @@ class Queue:
             notifications=notifications,
             steps=common.steps,
         )
-        joins = Joins(engine, arrivals=arrivals, attaching=attaching, locks=locks, endings=endings)
+        joins = Joins(engine, arrivals=arrivals, attaching=attaching, locks=locks, endings=endings, finding=finding)
         keys = Keys(
             known_keys=known_keys,
             new_rows=new_rows,

@@ -321,6 +321,33 @@ class JoinConformance(Suite):
         assert (await joins.wait(join)).status is ReceiptStatus.DONE
         assert await joins.run() == []
 
+    async def test_a_second_wait_after_the_deduplication_window(
+        self, store: Store, open_box: OpenBox, elapse: Elapse
+    ) -> None:
+        needs(store.features.joins, "joins")
+        joins = JoinsUnderTest(open_box("outbox", retention=Retention(dedup_window=seconds(60))))
+        join = await joins.start(1)
+        await joins.put(join, "1")
+        first = await joins.wait(join)
+        await elapse(120)
+        again = await joins.wait(join)
+        assert (again.status, again.id) == (ReceiptStatus.DUPLICATE, first.id)
+        assert await joins.run() == [DONE.topic]
+        assert (await joins.wait(join)).status is ReceiptStatus.DONE
+        assert await joins.run() == []
+
+    async def test_a_full_join_after_the_deduplication_window(
+        self, store: Store, open_box: OpenBox, elapse: Elapse
+    ) -> None:
+        needs(store.features.joins, "joins")
+        joins = JoinsUnderTest(open_box("outbox", retention=Retention(dedup_window=seconds(60))))
+        join = await joins.start(1)
+        await joins.put(join, "1")
+        await elapse(120)
+        with pytest.raises(JoinFull):
+            await joins.put(join, "1")
+        assert len(await joins.of.find()) == 1
+
     async def test_a_claim_of_any_topic_ends_the_join(self, joins: JoinsUnderTest) -> None:
         join = await joins.start(1)
         await joins.put(join, "1")

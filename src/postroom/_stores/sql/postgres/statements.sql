@@ -1091,8 +1091,9 @@ SELECT g.id, step.id
          LIMIT 1) step
 
 -- name: watch_step
--- Arrays.
-UPDATE postroom_queue SET watched = true WHERE id = ANY (:id::bigint[]) AND watched IS NULL
+-- Arrays. Writes marked rows again: a transaction that keeps an older snapshot and ends the step then fails, since it
+-- would not see the join that watches the step now.
+UPDATE postroom_queue SET watched = true WHERE id = ANY (:id::bigint[])
 
 -- name: count_steps
 -- Arrays.
@@ -1111,7 +1112,9 @@ SELECT count(*)
   FROM unnest(:sources::text[], :message_ids::text[]) AS k (source, message_id)
   CROSS JOIN LATERAL (
         SELECT m.id FROM postroom_message m
-         WHERE m.box = :box AND m.message_id = k.message_id AND m.source = k.source AND m.retired = 0 LIMIT 1) m
+         WHERE m.box = :box AND m.message_id = k.message_id AND m.source = k.source AND m.retired = 0
+           AND (:since::timestamptz IS NULL OR m.first_seen > :since)
+         LIMIT 1) m
   CROSS JOIN LATERAL (
         SELECT 1 FROM postroom_join_member j WHERE j.join_id = :join AND j.message_id = m.id LIMIT 1) j
 

@@ -312,6 +312,7 @@ SELECT count(*)
   CROSS JOIN json_each(:message_ids) i ON i.key = s.key
   CROSS JOIN postroom_message m
           ON m.box = :box AND m.message_id = i.value AND m.source = s.value AND m.retired = 0
+         AND (:since IS NULL OR m.first_seen > :since)
   CROSS JOIN postroom_join_member j ON j.join_id = :join AND j.message_id = m.id
 
 -- name: wake_continuations
