@@ -44,8 +44,8 @@ class Looks:
         found = yield Statement("lock_waits", {"ids": self._engine.array(sorted(ids))})
         waits = {join: id_ for id_, join in found}
         joins = yield from self._locks.joins_now(box, list(waits))
-        released = yield from self._decide(box, waits, joins, request, now)
-        return [id_ for id_ in ids if id_ not in released]
+        decided = yield from self._decide(box, waits, joins, request, now)
+        return [id_ for id_ in ids if id_ not in decided]
 
     def _decide(
         self,
@@ -55,8 +55,9 @@ class Looks:
         request: ClaimRequest,
         now: StoredTime,
     ) -> SqlProgram[set[int]]:
-        """Lets continuations sleep, or ends their joins. Returns the continuations that can be claimed now.
+        """Lets continuations sleep, or ends their joins. Returns the continuations of which this is decided.
 
+        One that sleeps may be due again before the claim ends: another continuation may be a step of its join.
         `waits`: continuations by join. `joins`: those that could be locked.
         """
         watched = yield from self._watch([join.id for join in joins if join.is_filled and not join.is_late(now)])
@@ -81,7 +82,9 @@ class Looks:
                 request.expect((moment(deadline) - moment(now)).total_seconds())
             if again:
                 request.expect(LOOK_AGAIN.total_seconds())
-        return (yield from self._end(box, waits, ended)) if ended else set()
+        if ended:
+            yield from self._end(box, waits, ended)
+        return {waits[join] for join in waits.keys() - again}
 
     def _watch(self, joins: Sequence[Stored]) -> SqlProgram[set[Stored]]:
         """Marks a pending step of each join that has one which no other transaction has locked; returns these joins."""
@@ -106,8 +109,8 @@ class Looks:
 
     def _end(
         self, box: Box, waits: dict[Stored, int], ended: Sequence[tuple[JoinRow, JoinStatus, StepCounts]]
-    ) -> SqlProgram[set[int]]:
-        """Ends joins. Returns the continuations that have a follow-up."""
+    ) -> SqlProgram[None]:
+        """Ends joins. Their continuations get their follow-ups, or end."""
         yield end_joins(ended)
         followed: list[tuple[int, *tuple[object, ...]]] = []
         finished: list[int] = []
@@ -125,4 +128,3 @@ class Looks:
         yield Many("release_wait", ("id",), [row[:1] for row in followed])
         yield from self._endings.finish(box, finished, Ending.JOINED)
         yield from self._endings.make_dead(box, dead_letters)
-        return {row[0] for row in followed}
