@@ -55,22 +55,24 @@ local function verdict_on(progress)
   return verdict
 end
 
--- Returns ids and progress of the members that a claim may take from a group that is not held. If one of them must become
--- dead first: nil, its id and the cause. A suspect is taken alone.
+-- Returns ids and progress of the members that a claim may take from a group that is not held. If a member of the front
+-- must become dead first: nil, its id and the cause. A suspect is taken alone; the front behind it is read all the same,
+-- since a claim makes dead what it finds there.
 local function claimable_front(group, most, topics, suspects)
-  local ids, progresses = {}, {}
+  local ids, progresses, read, is_complete = {}, {}, 0, false
   for id, progress, time in members(group) do
     if is_in_line(progress, time) then
       local ready = progress[STATE] == 'c' or not time or time <= now
-      if progress[STATE] == 'x' or not ready or #ids == most
+      if progress[STATE] == 'x' or not ready or read == most
         or (topics and not topics[topic_of(call('HGET', MESSAGES, id))]) then
         break
       end
+      read = read + 1
       local verdict = verdict_on(progress)
       if verdict ~= TAKE and verdict ~= ALONE then return nil, id, verdict end
-      if verdict == ALONE and (#ids > 0 or not suspects) then break end
-      ids[#ids + 1], progresses[#progresses + 1] = id, progress
-      if verdict == ALONE then break end
+      if verdict == ALONE and (#ids > 0 or not suspects) then is_complete = true end
+      if not is_complete then ids[#ids + 1], progresses[#progresses + 1] = id, progress end
+      is_complete = is_complete or verdict == ALONE
     end
   end
   return ids, progresses
