@@ -343,7 +343,6 @@ def test_an_owner_token_is_a_type_of_its_own_around_a_uuid() -> None:
     assert token.int != 0
 
 
-@pytest.mark.req("OBX-API-18")
 def test_a_join_id_is_a_type_of_its_own_around_a_uuid() -> None:
     outbox = sync.Postroom("memory://").outbox()
     first, second = outbox.start_join("acme", 1), outbox.start_join("acme", 1)
