@@ -53,12 +53,12 @@ async def test_a_lone_put_is_a_transaction_of_its_own(room: CountingRoom) -> Non
 
 
 async def test_concurrent_puts_share_transactions(room: CountingRoom, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first put starts alone; the others wait for it and share the second transaction."""
+    """The first put starts alone; those that come while it runs share the next transaction, and so on."""
     monkeypatch.setattr(coalesced, "OVERTAKE_SECONDS", 60)  # on a busy machine the first put may take long
     receipts = await asyncio.gather(
         *(room.inbox().enqueue("t", n, source="s", message_id=str(n % 50)) for n in range(100))
     )
-    assert room.count() == 2
+    assert 2 <= room.count() <= 5  # by when the first transaction ends; without sharing there are 100
     assert sum(receipt.is_new for receipt in receipts) == 50
     assert [receipt.message_id for receipt in receipts] == [str(n % 50) for n in range(100)]
     assert (await room.inbox().counts())[State.WAITING] == 50
