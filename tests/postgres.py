@@ -57,7 +57,13 @@ def shared_database() -> str:
 
 
 _CLEANING = ";".join(
-    f"DELETE FROM postroom_{table}" for table in ("message", "queue", "ledger", "nudge", "box", "join_member", "join")
+    [
+        *(
+            f"DELETE FROM postroom_{table}"
+            for table in ("message", "queue", "ledger", "nudge", "box", "join_member", "join")
+        ),
+        "UPDATE postroom_attendant SET until = NULL WHERE until IS NOT NULL",
+    ]
 )
 
 

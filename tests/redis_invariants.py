@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 import redis
 
-from postroom._stores.redis.layout import KEYS, box_keys, boxes_key, ids_key
+from postroom._stores.redis.layout import KEYS, attendant_key, box_keys, boxes_key, ids_key
 from postroom.spi import Counts, State
 from tests.redis_join_invariants import HASHES as JOIN_HASHES
 from tests.redis_join_invariants import join_complaints
@@ -147,7 +147,7 @@ def complaints(
 
 def shared_keys(prefix: str) -> set[str]:
     """Those of all boxes of a prefix."""
-    return {ids_key(prefix), boxes_key(prefix)}
+    return {ids_key(prefix), boxes_key(prefix), attendant_key(prefix)}
 
 
 def foreign_keys(client: redis.Redis, prefix: str, *box_keys_: str) -> set[str]:

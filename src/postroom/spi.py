@@ -42,7 +42,7 @@ from postroom._kernel.message import (
     StoredMessage,
 )
 from postroom._kernel.policy import Box, Delivery, Order, Retention
-from postroom._kernel.queries import ClaimRequest, Counts, Filter, Purge, Reaped
+from postroom._kernel.queries import Attendance, ClaimRequest, Counts, Filter, Purge, Reaped
 from postroom._kernel.settlement import NamedTarget, Settled, Settlement
 from postroom._kernel.states import TRANSITIONS, Ending, State
 
@@ -53,6 +53,7 @@ __all__ = [
     "KeyStore",
     "Features",
     # What a store may implement.
+    "Attendant",
     "BoxLister",
     "ErrorClassifier",
     "Exchanger",
@@ -65,6 +66,7 @@ __all__ = [
     "VERBS",
     "Verb",
     # Values.
+    "Attendance",
     "Box",
     "Claim",
     "ClaimRequest",
@@ -382,6 +384,23 @@ class OrderRecorder(Protocol):
 
 
 @runtime_checkable
+class Attendant(Protocol):
+    """Stores that say when their next messages are due, for a room with many stores: it need not poll each of them.
+
+    The *soft lease* of a store says which process looks at it. It only saves statements: any process may claim.
+    """
+
+    async def attend(self, boxes: Sequence[str], process: UUID, lease: timedelta) -> Attendance:
+        """Takes the soft lease of the store for `process`, unless another process has it, and reads what is due.
+
+        `lease` is the term of the soft lease. A lease is not extended before it has ended, so that the stores are
+        shared anew. `boxes` are keys of boxes. A message is due from the time at which it can be claimed, a claimed one
+        from the end of its lease. Messages that are seen, done or dead, and those that sleep behind the first of their
+        FIFO group, are not. The times are a hint: a claim may find nothing. Waits for no row lock.
+        """
+
+
+@runtime_checkable
 class Migrator(Protocol):
     """Stores with a schema: tables that have to be created before the first use."""
 
@@ -447,6 +466,7 @@ VERBS = declared_verbs(
     ErrorClassifier,
     BoxLister,
     OrderRecorder,
+    Attendant,
     Migrator,
 )
 """Every verb that a store may have, by name. A wrapper forwards those that its store has."""

@@ -452,6 +452,12 @@ SCENARIOS = (
         lambda scene: scene.store.record_order(replace(scene.box, order=Order())),
         lambda store, box, _, tx: store.record_order(box, change=True, **tx),
     ),
+    Scenario(
+        "attend",
+        nothing,
+        lambda store, box, _, __: store.attend([box.key], ALICE, MINUTE),
+        joins_transactions=False,
+    ),
     Scenario("purge done", prepare_finished, act_purge(State.DONE), joins_transactions=False),
     Scenario(
         "purge dead",

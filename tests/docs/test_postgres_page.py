@@ -13,6 +13,7 @@ import pytest
 
 from postroom import NewMessage, OwnerToken, State
 from postroom._stores.sql.postgres.settings import SERVER_SETTINGS
+from postroom._stores.wrapper import innermost
 from postroom.sync import Postroom
 from tests.docs.pages import ROOT, files_in
 from tests.postgres import create_database
@@ -71,6 +72,7 @@ def use(url: str) -> None:
         outbox.enqueue("t", "another")
         outbox.release(worker, outbox.claim(worker))
         use_joins(room, worker)
+        innermost(room.store).attend(["inbox:line"], worker, timedelta(seconds=30))
         inbox.purge(State.DONE, older_than=timedelta(0))
         assert inbox.counts()[State.WAITING] == 2
         assert len(outbox.find()) == 4

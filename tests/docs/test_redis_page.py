@@ -18,7 +18,7 @@ from tools.servers.redis import RedisServer, find_binary
 import postroom
 from postroom import FeatureMissing, Message, NewMessage, OwnerToken, ReceiptStatus, State
 from postroom._stores.redis.layout import KEYS as BOX_KEYS
-from postroom._stores.redis.layout import box_keys, boxes_key, channel, ids_key
+from postroom._stores.redis.layout import attendant_key, box_keys, boxes_key, channel, ids_key
 from postroom._stores.redis.replication import Replication
 from postroom._stores.redis.url import POOL_SIZE, SCHEMES
 from postroom._stores.wrapper import innermost
@@ -71,6 +71,7 @@ def use(url: str) -> None:
         inbox.counts()
         innermost(room.store).boxes()
         add_joins(innermost(room.store))
+        innermost(room.store).attend(["inbox:orders"], worker, timedelta(seconds=30))
     asyncio.run(_be_woken(url))
 
 
@@ -229,7 +230,8 @@ def test_the_reference_has_the_keys_of_the_layout() -> None:
     layout = files("postroom._stores.redis").joinpath("layout.md").read_text("utf-8")
     page = ROW.findall(KEYS)
     assert page == ROW.findall(layout)
-    assert tuple(name for name, _ in page) == (*BOX_KEYS, ids_key("<prefix>"), boxes_key("<prefix>"))
+    shared = [make("<prefix>") for make in (ids_key, boxes_key, attendant_key)]
+    assert [name for name, _ in page] == [*BOX_KEYS, *shared]
 
 
 @pytest.mark.req("C-43")
@@ -246,6 +248,7 @@ def test_the_server_has_them_under_these_names_and_no_others() -> None:
         inbox.mark_dead("dead", "s")
         inbox.claim(worker, batch_size=1)
         add_joins(innermost(room.store))
+        innermost(room.store).attend(["inbox:orders"], worker, timedelta(seconds=30))
         found = {key: client.type(key) for key in client.scan_iter(count=1000)}
         assert found == {_full(name): TYPES[kind] for name, kind in ROW.findall(KEYS)}
         assert {client.ttl(key) for key in found} == {-1}

@@ -51,7 +51,7 @@ class Place:
         self.sizes.append(len(drafts))
         async with self._more:
             self._more.notify_all()
-        put = partial(self._driver.engine.queue.put, box, drafts)
+        put = partial(self._driver.engine.make_queue().put, box, drafts)
         receipts: list[Receipt] = await self._driver.transact(put, lock_timeout=lock_timeout)
         return receipts
 

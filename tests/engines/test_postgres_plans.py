@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
+import secrets
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,6 +27,7 @@ ROWS, FEW = 1_000_000, 20_000
 HOT = {
     "exchange": ["postroom_queue_ready", "postroom_queue_pkey", "postroom_message_pkey"],
     "find_candidates": ["postroom_queue_ready"],
+    "attend": ["postroom_queue_ready", "postroom_nudge_box", "postroom_attendant_pkey"],
     "read_lines": ["postroom_queue_line", "postroom_queue_held"],
     "claim_fronts": ["postroom_queue_pkey", "postroom_queue_held", "postroom_message_pkey"],
     "sleep_behind_first": ["postroom_queue_pkey"],
@@ -101,6 +103,7 @@ def connection(request: pytest.FixtureRequest) -> Iterator[psycopg.Connection[An
     url = _new_database() if early else _full_database()
     options = " ".join(f"-c {name}={value.replace(' ', chr(92) + ' ')}" for name, value in SERVER_SETTINGS.items())
     with psycopg.connect(url, autocommit=True, options=options) as connection:
+        connection.prepare_threshold = None  # psycopg would deallocate our statements together with its own
         if early:
             _make_small(connection, request.param)
         elif request.param == "analyzed":
@@ -206,6 +209,29 @@ def test_what_is_not_due_yet_costs_a_claim_nothing(connection: psycopg.Connectio
     connection.execute("ROLLBACK")
 
 
+@pytest.mark.parametrize("waits", ["-1 hour", "2 days"], ids=["due", "not due"])
+def test_a_look_reads_the_first_row_and_the_claimed_ones(connection: psycopg.Connection[Any], waits: str) -> None:
+    """If a row is due, it reads the claimed ones once, otherwise twice."""
+    box = f"inbox:{secrets.token_hex(8)}"  # the database has the dead rows of earlier tests
+    connection.execute("BEGIN")
+    connection.execute(
+        "INSERT INTO postroom_queue (id, box, state, available_at, lease_until) "
+        "SELECT i, %s, 2, now() - interval '1 day', now() + interval '1 day' FROM generate_series(-20010, -20001) i",
+        [box],
+    )
+    connection.execute(
+        "INSERT INTO postroom_queue (id, box, state, available_at) "
+        "SELECT i, %s, 1, now() + %s FROM generate_series(-20000, -1) i",
+        [box, waits],
+    )
+    before = _pages(connection)
+    plan = _explain(connection, "attend", "ANALYZE, TIMING OFF, COSTS OFF, SUMMARY OFF", boxes=[box])
+    pages = _pages(connection) - before
+    connection.execute("ROLLBACK")
+    assert pages < 50, plan
+    assert ("never executed" in plan) is (waits == "-1 hour")
+
+
 def _pages(connection: psycopg.Connection[Any]) -> int:
     """Returns how many pages of the queue and its ready index this transaction has read."""
     found = connection.execute(
@@ -233,7 +259,7 @@ def _prepare(connection: psycopg.Connection[Any], name: str) -> None:
     _explain(connection, name, "COSTS OFF")
 
 
-def _explain(connection: psycopg.Connection[Any], name: str, options: str, **given: str) -> str:
+def _explain(connection: psycopg.Connection[Any], name: str, options: str, **given: Any) -> str:
     text = PostgresEngine().statements[name]
     values = [sql.Literal(given.get(each) or _value(name, each, text.named)) for each in text.parameters]
     query = sql.SQL("EXPLAIN ({}) EXECUTE {} ({})").format(

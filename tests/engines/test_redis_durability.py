@@ -124,6 +124,7 @@ def test_a_full_server_refuses_new_messages_and_takes_what_was_done(start: Start
             assert redis_invariants.complaints(client, "full", box.key, counts=counted) == []
         assert sum(counted.values()) == 20
         assert store.purge(box, Purge(State.DONE, seconds(0), 1000)) == counted[State.DONE] > 0
+    assert store.attend([BOX.key], ALICE, seconds(30)).free_in is None  # workers must find what is there
     server.query("CONFIG", "SET", "maxmemory", "0")
     assert len(store.put(BOX, [Draft("s", "new")])) == 1
     store.close()

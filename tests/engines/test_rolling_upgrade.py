@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from pathlib import Path
 from typing import Any
@@ -68,11 +69,12 @@ CREATE TABLE postroom_later (id INTEGER NOT NULL PRIMARY KEY);
 
 
 def upgrade(room: Any) -> None:
-    engine, schema = innermost(room.store)._driver.engine, innermost(room.store)._schema
+    schema = innermost(room.store)._schema
+    engine = copy.copy(schema.engine)  # other rooms of this process share the engine
     change = Migration(schema.newest + 1, "later", ADDED)
     assert all(only_adds(text) for text in engine.split(change.text))
     engine.migrations = (*engine.migrations, change)
-    schema.newest = change.version
+    schema.engine, schema.newest = engine, change.version
 
 
 @pytest.mark.parametrize("store", ["sqlite3", "psycopg"])

@@ -22,6 +22,7 @@ HOT = {
     "find_dead": ["postroom_queue_dead"],
     "find_waiting": ["postroom_queue_ready", "postroom_queue_line"],
     "find_candidates": ["postroom_queue_ready"],
+    "attend": ["postroom_queue_ready"],
     "read_lines": ["postroom_queue_line", "postroom_queue_held"],
     "promote": ["postroom_queue_line"],
     "end_batch": ["postroom_queue_held"],
@@ -79,6 +80,7 @@ def test_finds_rows_by_index(planned: sqlite3.Connection, name: str) -> None:
         "topics": '["t"]',
         "groups": '["g"]',
         "seen": "[]",
+        "boxes": '["inbox:inbox"]',
     }
     plan = [row[3] for row in planned.execute(f"EXPLAIN QUERY PLAN {text.named}", parameters)]
     steps = "\n".join(plan)

@@ -61,7 +61,7 @@ class World:
 
     @property
     def queue(self) -> Any:
-        return self.sandbox.driver.engine.queue
+        return self.sandbox.driver.engine.make_queue()
 
     async def start(self, expected: int | None = 2) -> None:
         await self.sandbox.perform(self.queue.start_join(self.box, JoinDraft(self.join, "t", expected)))

@@ -85,7 +85,7 @@ class World:
 
     @property
     def queue(self) -> Any:
-        return self.sandbox.driver.engine.queue
+        return self.sandbox.driver.engine.make_queue()
 
     async def put(self, *names: str, **options: Any) -> None:
         await self.sandbox.perform(self.queue.put(self.box, [draft(name, **options) for name in names]))

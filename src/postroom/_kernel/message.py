@@ -49,14 +49,16 @@ class Claim(NamedTuple):
 class Lease:
     """The lease of a message that a worker has in hand. The worker updates it while the handler runs."""
 
-    __slots__ = ("claim", "ends", "lost")
+    __slots__ = ("claim", "ends", "lost", "store")
 
-    def __init__(self, claim: Claim, ends: float) -> None:
+    def __init__(self, claim: Claim, ends: float, store: str = "") -> None:
         self.claim = claim
         """The current claim. A worker that claims a message which it has in hand goes on under the new claim."""
         self.ends = ends
         """When the lease ends, by the clock of the event loop: not later than in the store."""
         self.lost = False
+        self.store = store
+        """The name of the store; in a room with many stores, its identifier."""
 
 
 class Draft(NamedTuple):
@@ -158,6 +160,11 @@ class Message(NamedTuple, Generic[T_co]):
     def lease_lost(self) -> bool:
         """In a handler: True if the lease could not be renewed. Stop then: another worker may have the message."""
         return self.lease is not None and self.lease.lost
+
+    @property
+    def store(self) -> str:
+        """In a handler: the store of the message. In a room with many stores, this is its identifier."""
+        return "" if self.lease is None else self.lease.store
 
     def held(self, payload: object, lease: Lease) -> HeldMessage:
         """Returns the message as a worker has it in hand, with its decoded payload."""

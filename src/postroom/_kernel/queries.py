@@ -113,5 +113,15 @@ class Reaped(NamedTuple):
     """Messages past `expires`, now dead."""
 
 
+class Attendance(NamedTuple):
+    """The result of `attend`."""
+
+    due: Mapping[str, float]
+    """By the key of a box: the seconds until a message may be claimable. Zero or less: it is due, since so many
+    seconds. A box in which no message waits for a time or is claimed is missing."""
+    free_in: float | None
+    """None: the process has the soft lease. Otherwise: the seconds until the lease of another process ends."""
+
+
 Counts = Mapping[State, int]
 """The number of messages in each state. Every state is a key."""

@@ -5,7 +5,7 @@ A call of a box passes them from the first to the last:
 1. `ExchangingStore`: gives every store the verb `exchange`.
 2. `ObservedStore`: emits an event for each verb.
 3. `RetryingStore`: retries transient errors.
-4. `OrderCheckedStore`: compares the order of a box with the recorded one, once.
+4. `OrderCheckedStore`: compares the order of a box with the recorded one, once. It has the name that the room gives.
 5. `CoalescedStore`: lets concurrent puts share a transaction, for async stores that declare `shared_puts`.
 """
 
@@ -22,6 +22,7 @@ from postroom._kernel.observer import Observer
 from postroom._kernel.program import Mode
 from postroom._kernel.retry import StorageRetry
 from postroom._kernel.texts import ErrorTexts, Redact
+from postroom._kernel.verified import Verified
 from postroom._room_store import WorkerStore
 from postroom._stores.coalesced import CoalescedStore, Coalescible
 from postroom._stores.exchanging import ExchangingStore
@@ -38,17 +39,25 @@ def wrap_for_room(
     observers: Sequence[Observer] = (),
     retry: StorageRetry = StorageRetry.NONE,
     redact: Redact | None = None,
+    *,
+    name: str | None = None,
+    verified: Verified | None = None,
 ) -> WorkerStore:
-    """Returns the store with all wrappers. In a sync room its verbs are plain methods, whatever the type says."""
+    """Returns the store with all wrappers. In a sync room its verbs are plain methods, whatever the type says.
+
+    `name`: the name of the store in events and log records, in place of its own one. `verified`: what was checked by
+    earlier stores of this database.
+    """
     errors = ErrorTexts(redact)
+    checked = (verified or Verified()).orders
     wrapped: AnyStore
     if mode == "async":
         wrapped = CoalescedStore(store) if isinstance(store, Coalescible) else store
-        wrapped = OrderCheckedStore(wrapped, _Locks())
+        wrapped = OrderCheckedStore(wrapped, _Locks(), checked, name=name)
         wrapped = RetryingStore(wrapped, retry, asyncio.sleep)
         wrapped = ExchangingStore(ObservedStore(wrapped, observers, errors))
     else:
-        wrapped = OrderCheckedStore(CoroutineStore(store), _no_lock)
+        wrapped = OrderCheckedStore(CoroutineStore(store), _no_lock, checked, name=name)
         wrapped = RetryingStore(wrapped, retry, _sleep)
         wrapped = PlainStore(ExchangingStore(ObservedStore(wrapped, observers, errors)))
     return cast("WorkerStore", wrapped)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from postroom._kernel.clock import Clock
 from postroom._kernel.prefix import DEFAULT_PREFIX, check_prefix
 from postroom._kernel.program import Mode
+from postroom._kernel.verified import Verified
 from postroom.errors import ArgumentTypeError, ArgumentValueError
 
 
@@ -22,6 +23,10 @@ class StoreOptions:
     deploy_schema: bool = False
     require_durable: bool = False
     clock: Clock | None = None
+    pool_size: int | None = None
+    """How many connections a pool has whose URL does not say it. None: as the engine has it."""
+    verified: Verified | None = None
+    """What was checked before, if a store of this database was open. None: nothing."""
 
     def check(self) -> None:
         check_prefix(self.prefix)

@@ -19,13 +19,20 @@ CHECKED = frozenset({"put", "claim", "exchange", "replay"})
 class OrderCheckedStore(StoreWrapper):
     """Checks the order of a box before the verbs that depend on it. Does nothing if the store records no orders."""
 
-    def __init__(self, inner: AnyStore, lock: Callable[[str], AbstractAsyncContextManager[None]]) -> None:
+    def __init__(
+        self,
+        inner: AnyStore,
+        lock: Callable[[str], AbstractAsyncContextManager[None]],
+        checked: set[str],
+        *,
+        name: str | None = None,
+    ) -> None:
         """`lock` returns the lock of a box key. Of several tasks that use a box at the same time, one reads the record.
-        The lock is fair, so the puts of the others keep their order."""
+        The lock is fair, so the puts of the others keep their order. `checked`: the keys of the boxes that have the
+        recorded order."""
         self._lock = lock
-        self._checked: set[str] = set()
-        """The keys of the boxes that have the recorded order."""
-        super().__init__(inner)
+        self._checked = checked
+        super().__init__(inner, name=name)
 
     def around(self, verb: Verb, function: AsyncVerb) -> AsyncVerb:
         if verb.name not in CHECKED or not isinstance(self.inner, OrderRecorder):

@@ -111,6 +111,20 @@ class BoxState:
             for item in unchanged:
                 self._add(*item)
 
+    def next_time(self) -> datetime | None:
+        """Returns the earliest `available_at` of all entries. Removes what is not valid before it."""
+        while self.times:
+            available_at = self.times[0]
+            ids = self.ready[available_at]
+            while ids:
+                entry = self.entries.get(ids[0])
+                if entry is not None and entry.available_at == available_at:
+                    return available_at
+                ids.popleft()
+            heapq.heappop(self.times)
+            del self.ready[available_at]
+        return None
+
     # -- joins -----------------------------------------------------------------------------------------------------
 
     def step_ended(self, entry: Entry, now: datetime) -> None:

@@ -21,6 +21,7 @@ from postroom._stores.memory.join_state import JoinState
 from postroom._stores.memory.settlements import mark_entry, settle_claims
 from postroom.errors import JoinEnded, RoomClosed
 from postroom.spi import (
+    Attendance,
     Box,
     Claim,
     ClaimRequest,
@@ -64,6 +65,8 @@ class MemoryVerbs:
         self._boxes: dict[str, BoxState] = {}
         self._fifo: dict[str, bool] = {}
         """Box → whether it is recorded as FIFO."""
+        self._attendant: tuple[UUID, datetime] | None = None
+        """The process that has the soft lease, and the end of the lease."""
         self._ids = IdSequence()
         self._closed = False
 
@@ -85,6 +88,19 @@ class MemoryVerbs:
             if change:
                 self._fifo[box.key] = box.order.fifo
             return self._fifo.setdefault(box.key, box.order.fifo)
+
+    @instant
+    def attend(self, boxes: Sequence[str], process: UUID, lease: timedelta) -> Attendance:
+        with self._lock:
+            if self._closed:
+                raise RoomClosed
+            now = self._clock.now()
+            if self._attendant is None or self._attendant[1] <= now:
+                self._attendant = process, now + lease
+            holder, until = self._attendant
+            times = {box: self._boxes[box].next_time() for box in boxes if box in self._boxes}
+            due = {box: (time - now).total_seconds() for box, time in times.items() if time is not None}
+            return Attendance(due, None if holder == process else (until - now).total_seconds())
 
     # -- put and record --------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from redis.asyncio.cluster import PipelineCommand
 
 from postroom._kernel.local import PerLoop, PerProcess
 from postroom._kernel.program import Async, Program, Sync, call, verb
-from postroom._stores.redis.durability import Durability
+from postroom._stores.redis.durability import EVERYWHERE, Durability
 from postroom._stores.redis.listener import Listener
 from postroom._stores.redis.redis_py import Client, Reply
 from postroom._stores.redis.replication import Replication, WaitFor
@@ -96,6 +96,11 @@ class RedisClientVerbs:
         self._clients: PerProcess[_Opened] = self._local(self._open)
         self._closed = False
 
+    @property
+    def is_cluster(self) -> bool:
+        """Whether keys may be on different nodes."""
+        return self._cluster
+
     def _open(self) -> _Opened:
         return _Opened(self._make(), self._semaphore(self._max_commands), self._semaphore(1))
 
@@ -108,7 +113,7 @@ class RedisClientVerbs:
     def ready(self) -> Program[None]:
         """Checks version and durability of the server. Called before the first script."""
         client, _, preparing = self._opened()
-        everywhere = {"target_nodes": "primaries"} if self._cluster else {}
+        everywhere = EVERYWHERE if self._cluster else {}
         yield call(preparing.acquire)
         try:
             if not self.is_ready:
@@ -129,6 +134,34 @@ class RedisClientVerbs:
             return (yield from self._send(("EVALSHA", script.sha, len(keys), *keys, *arguments), keys, wait))
         except exceptions.NoScriptError:
             return (yield from self._send(("EVAL", script.text, len(keys), *keys, *arguments), keys, wait))
+
+    @verb
+    def run_all(self, script: Script, runs: Sequence[tuple[Sequence[bytes], Sequence[bytes]]]) -> Program[list[Reply]]:
+        """Runs a script several times in one round trip, each time with other keys and arguments.
+
+        On a cluster the runs may be on different nodes. It does not wait for replicas.
+        """
+        try:
+            return (yield from self._send_all("EVALSHA", script.sha, runs))
+        except exceptions.NoScriptError:
+            return (yield from self._send_all("EVAL", script.text, runs))
+
+    def _send_all(
+        self, command: str, script: str, runs: Sequence[tuple[Sequence[bytes], Sequence[bytes]]]
+    ) -> Program[list[Reply]]:
+        client, slots, _ = self._opened()
+        yield call(slots.acquire)
+        try:
+            pipeline = client.pipeline(transaction=False)
+            for keys, arguments in runs:
+                pipeline.execute_command(command, script, len(keys), *keys, *arguments)
+            replies: list[Reply] = yield call(pipeline.execute, raise_on_error=False)
+        finally:
+            slots.release()
+        for each in replies:
+            if isinstance(each, Exception):
+                raise each
+        return replies
 
     @verb
     def execute(self, *command: object) -> Program[Reply]:
@@ -200,6 +233,12 @@ def _sentinels(client: Client) -> Sequence[Any]:
     return () if manager is None else manager.sentinels
 
 
+async def close_client(client: Client) -> None:
+    """Closes a client of async code, and the clients of its Sentinels."""
+    for each in (client, *_sentinels(client)):
+        await each.aclose()
+
+
 class RedisClient(RedisClientVerbs, Async):
     """The client for async code."""
 
@@ -236,8 +275,7 @@ class RedisClient(RedisClientVerbs, Async):
         if listener is not None:
             await listener.close()
         if opened is not None and not self._is_borrowed:
-            for client in (opened.client, *_sentinels(opened.client)):
-                await client.aclose()
+            await close_client(opened.client)
 
 
 class SyncRedisClient(RedisClientVerbs, Sync):

@@ -13,6 +13,8 @@ from postroom.errors import FeatureMissing
 
 _log = logging.getLogger("postroom")
 
+EVERYWHERE = {"target_nodes": "primaries"}
+"""The arguments that send a command to all nodes of a cluster."""
 ADVICE = "see `maxmemory-policy`, `appendonly` and `save` in the server's configuration"
 
 
@@ -27,9 +29,9 @@ class Durability:
     def check(self, client: Client, everywhere: Mapping[str, str]) -> Program[tuple[int, ...]]:
         """Checks all servers and returns the version of the oldest one.
 
-        `everywhere`: the arguments that send a command to all nodes of a cluster; empty for one server.
+        `everywhere`: `EVERYWHERE` for a cluster; empty for one server.
         """
-        info = _each((yield call(client.info, "server", **everywhere)), everywhere)
+        version = yield from oldest_version(client, everywhere)
         risks: list[str] = []
         for settings in (yield from self._settings(client, everywhere)):
             risks += [risk for risk in _risks(settings) if risk not in risks]
@@ -38,7 +40,7 @@ class Durability:
         if risks and not self._warned:
             self._warned = True
             _log.warning("%s may lose messages: %s (%s)", self._name, "; ".join(risks), ADVICE)
-        return min(_version(str(each["redis_version"])) for each in info)
+        return version
 
     def _settings(self, client: Client, everywhere: Mapping[str, str]) -> Program[list[Mapping[str, str | None]]]:
         """Returns the settings of each server. None: the server does not say."""
@@ -59,6 +61,12 @@ class Durability:
             }
             for one, other in zip(memory, persistence, strict=True)
         ]
+
+
+def oldest_version(client: Client, everywhere: Mapping[str, str]) -> Program[tuple[int, ...]]:
+    """Returns the version of the oldest server. `everywhere`: see `Durability.check`."""
+    info = _each((yield call(client.info, "server", **everywhere)), everywhere)
+    return min(_version(str(each["redis_version"])) for each in info)
 
 
 def _each(reply: Reply, everywhere: Mapping[str, str]) -> list[Reply]:

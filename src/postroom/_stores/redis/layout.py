@@ -14,6 +14,9 @@ KEYS = (
 )
 """The keys of a box, in the order in which scripts get them."""
 
+WITH_TIMES = ("pending", "captured", "waits")
+"""The sorted sets of a box whose scores are the times at which a claim may find something."""
+
 CONTENT = (
     *("first_seen", "topic", "source", "message_id", "format", *LABELS, "due", "hash", "hash_algorithm", "received_at"),
     *("headers", "payload"),
@@ -51,6 +54,10 @@ def ids_key(prefix: str) -> str:
 
 def boxes_key(prefix: str) -> str:
     return f"{{{prefix}}}:boxes"
+
+
+def attendant_key(prefix: str) -> str:
+    return f"{{{prefix}}}:attendant"
 
 
 def channel(prefix: str, box: str, *, sharded: bool) -> str:

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from postroom._kernel.cancellation import is_cancelled
 from postroom._stores.redis.redis_py import Client, Node, Subscriptions
@@ -26,7 +26,7 @@ HEARTBEAT = 30.0
 MAX_SILENT_HEARTBEATS = 2
 """PINGs in a row without a reply after which the connection is dead."""
 UNSUBSCRIBED = {"unsubscribe", "sunsubscribe"}
-"""The server ends a sharded subscription when the slot moves to another node. The listener itself never does."""
+"""The server ends a sharded subscription when the slot moves to another node."""
 
 
 class Listener:
@@ -36,23 +36,27 @@ class Listener:
     has its box.
     """
 
-    def __init__(self, channels: AbstractSet[str]) -> None:
-        """`channels` is the set of the caller, which may add channels to it and then calls `channels_changed`."""
+    def __init__(self, channels: AbstractSet[str], *, returns: Literal["data", "channel"] = "data") -> None:
+        """`channels` is the set of the caller, which may change it and then calls `channels_changed`.
+
+        `returns`: what `wait` returns of a wake-up: the data, which is the key of a box, or the name of the channel.
+        """
         self._channels = channels
-        self._subscribed: set[str] = set()
+        self._returns = returns
+        self._subscribed: dict[str, Node | None] = {}
         self._readers: dict[Node | None, tuple[Subscriptions, asyncio.Task[None]]] = {}
         """Node (None: any node) → the subscription and the task that reads it."""
         self._woken: set[str] = set()
-        """Keys of boxes that were woken since the last `wait`."""
+        """The wake-ups since the last `wait`."""
         self._changed = asyncio.Event()
         self._is_lost = False
 
     def channels_changed(self) -> None:
-        if self._channels - self._subscribed:
+        if self._channels != self._subscribed.keys():
             self._changed.set()
 
     async def wait(self, client: Client, *, sharded: bool) -> frozenset[str]:
-        """Waits for wake-ups and returns the keys of their boxes; `ANY_BOX` after it has subscribed to a channel.
+        """Waits for wake-ups and returns their boxes or channels; `ANY_BOX` after it has subscribed to a channel.
 
         Raises ConnectionError if a connection was lost. The next call subscribes again.
         """
@@ -60,7 +64,9 @@ class Listener:
             if self._is_lost:
                 await self.close()
                 raise ConnectionError("a listening connection was lost; workers poll until it is back")
-            if self._channels - self._subscribed:
+            if removed := self._subscribed.keys() - self._channels:
+                await self._unsubscribe(removed, sharded=sharded)
+            if self._channels - self._subscribed.keys():
                 await self._subscribe(client, sharded=sharded)
                 return ANY_BOX
             if self._woken:
@@ -71,14 +77,23 @@ class Listener:
 
     async def _subscribe(self, client: Client, *, sharded: bool) -> None:
         try:
-            for channel in sorted(self._channels - self._subscribed):
+            for channel in sorted(self._channels - self._subscribed.keys()):
                 node = client.get_node_from_key(channel) if sharded else None
                 known = self._readers.get(node)
                 pubsub = known[0] if known else _open(client, node)
                 await (pubsub.ssubscribe if sharded else pubsub.subscribe)(channel)
                 if known is None:
                     self._readers[node] = pubsub, asyncio.create_task(self._read(pubsub))
-                self._subscribed.add(channel)
+                self._subscribed[channel] = node
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _unsubscribe(self, channels: AbstractSet[str], *, sharded: bool) -> None:
+        try:
+            for channel in channels:
+                pubsub, _ = self._readers[self._subscribed.pop(channel)]
+                await (pubsub.sunsubscribe if sharded else pubsub.unsubscribe)(channel)
         except BaseException:
             await self.close()
             raise
@@ -94,10 +109,10 @@ class Listener:
                     await pubsub.ping()
                     continue
                 silent = 0
-                if message["type"] in UNSUBSCRIBED:
+                if message["type"] in UNSUBSCRIBED and message["channel"].decode() in self._subscribed:
                     break
                 if message["type"] in {"message", "smessage"}:
-                    self._woken.add(message["data"].decode())
+                    self._woken.add(message[self._returns].decode())
                     self._changed.set()
         except Exception:  # noqa: BLE001 - after any error the connection is closed and made again
             _log.info("a listening connection has ended")
@@ -114,7 +129,7 @@ class Listener:
                 await pubsub.aclose()
             with suppress(Exception):
                 await pubsub.connection_pool.disconnect()
-        self._subscribed, self._woken, self._is_lost = set(), set(), False
+        self._subscribed, self._woken, self._is_lost = {}, set(), False
 
 
 def _open(client: Client, node: Node | None) -> Subscriptions:

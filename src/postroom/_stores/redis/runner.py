@@ -68,8 +68,12 @@ class ScriptRunner:
         if not self._client.is_ready:
             yield call(self._client.ready)
         _, keys, policy = self._arguments_of(box)
-        now = b"" if self._clock is None else str(to_microseconds(self._clock.now())).encode()
-        return (yield call(self._client.run, script(name), keys, (now, policy, codec.encode(arguments), *more), wait))
+        given = (self._now(), policy, codec.encode(arguments), *more)
+        return (yield call(self._client.run, script(name), keys, given, wait))
+
+    def _now(self) -> bytes:
+        """Returns the time as an argument of scripts. Empty: they use the clock of the server."""
+        return b"" if self._clock is None else str(to_microseconds(self._clock.now())).encode()
 
     def _run_with_ids(self, name: str, box: Box, arguments: codec.Arguments, contents: bytes = b"") -> Program[Reply]:
         """Runs a script that needs ids. If the box has too few ids left, fetches a block and runs it again."""

@@ -10,6 +10,7 @@ from postroom._kernel.clock import Clock
 from postroom._kernel.program import Async, Program, Sync, call, verb
 from postroom._stores.coalesced import SharedPuts
 from postroom._stores.redis import codec
+from postroom._stores.redis.attending import AttendVerbs
 from postroom._stores.redis.joins import JoinVerbs, checked
 from postroom._stores.redis.layout import box_key, boxes_key
 from postroom._stores.redis.messages import claimed_messages, found_messages
@@ -46,7 +47,7 @@ MAX_READS = 2000
 """Messages that one script reads to find those that match a filter."""
 
 
-class RedisVerbs(JoinVerbs):
+class RedisVerbs(JoinVerbs, AttendVerbs):
     """The verbs, for both modes."""
 
     # -- the work queue ------------------------------------------------------------------------------------------

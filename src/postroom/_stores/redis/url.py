@@ -7,10 +7,12 @@ from urllib.parse import parse_qsl, unquote, urlencode
 
 from postroom._kernel.prefix import DEFAULT_PREFIX
 from postroom._kernel.scope import UNNAMED
+from postroom._stores.hub import ChannelHub
 from postroom._stores.options import StoreOptions
 from postroom.errors import ArgumentValueError, ExtraMissing
 
 if TYPE_CHECKING:
+    from postroom._stores.redis.probe import ProbeClient, RedisProbe
     from postroom._stores.redis.store import RedisStore, SyncRedisStore
 
 SCHEMES = ("redis", "rediss", "unix", "redis+sentinel", "redis+cluster", "rediss+sentinel", "rediss+cluster")
@@ -49,10 +51,7 @@ class RedisAddress(NamedTuple):
 
 def open_store(scheme: str, rest: str, options: StoreOptions) -> RedisStore | SyncRedisStore:
     """Returns a store. `rest` is the part of the URL after `://`."""
-    try:
-        import redis  # noqa: F401
-    except ImportError as error:
-        raise ExtraMissing("Redis needs redis-py: pip install 'postroom[redis]'") from error
+    _check_installed()
     from postroom._stores.redis.client import RedisClient, SyncRedisClient
     from postroom._stores.redis.connections import client_factory, factory_for
     from postroom._stores.redis.durability import Durability
@@ -60,7 +59,7 @@ def open_store(scheme: str, rest: str, options: StoreOptions) -> RedisStore | Sy
     from postroom._stores.redis.store import RedisStore, SyncRedisStore
 
     options.refuse(f"{scheme}://", "schema")
-    address, replication, pool_size = _read(scheme, rest)
+    address, replication, pool_size = _read(scheme, rest, options.pool_size)
     name = f"redis:{address.shown}"
     is_cluster = address.kind == "cluster"
     if options.pool is not None:
@@ -82,12 +81,58 @@ def open_store(scheme: str, rest: str, options: StoreOptions) -> RedisStore | Sy
     return SyncRedisStore(SyncRedisClient(make, **settings), prefix=prefix, clock=clock, notify=notify)
 
 
+def server_of(scheme: str, rest: str) -> str:
+    """Returns the server of a URL without credentials: its host and port, its Sentinels and service, or its cluster."""
+    _check_installed()
+    address, _, _ = _read(scheme, rest)
+    if not address.hosts:
+        return f"redis {address.shown}"  # the path of a socket
+    hosts = ",".join(f"[{host}]:{port}" if ":" in host else f"{host.lower()}:{port}" for host, port in address.hosts)
+    kind = "" if address.kind == "single" else f"{address.kind} "
+    service = f"/{address.service}" if address.service else ""
+    return f"redis {kind}{hosts}{service}"
+
+
+def open_probe(options: StoreOptions) -> RedisProbe:
+    """Returns a probe for the stores of one server."""
+    _check_installed()
+    from postroom._stores.redis.probe import RedisProbe
+
+    return RedisProbe(_probe_client, _prefix, options.prefix)
+
+
+def _probe_client(url: str) -> ProbeClient:
+    from postroom._stores.redis.connections import client_factory
+    from postroom._stores.redis.probe import ProbeClient
+
+    scheme, _, rest = url.partition("://")
+    address, _, _ = _read(scheme, rest)
+    return ProbeClient(client_factory(address, "async", 1)(), address.kind == "cluster")
+
+
+def open_hub(scheme: str, rest: str, options: StoreOptions) -> ChannelHub:
+    """Returns a hub on this server."""
+    _check_installed()
+    from postroom._stores.redis.connections import client_factory
+    from postroom._stores.redis.hub import RedisChannel
+
+    address, _, _ = _read(scheme, rest)
+    return ChannelHub(RedisChannel(client_factory(address, "async", 1)(), f"{_prefix(options.prefix)}:hub"))
+
+
+def _check_installed() -> None:
+    try:
+        import redis  # noqa: F401
+    except ImportError as error:
+        raise ExtraMissing("Redis needs redis-py: pip install 'postroom[redis]'") from error
+
+
 def _prefix(given: str) -> str:
     """Returns the prefix of keys. The default prefix ends with an underscore, for tables; keys have a colon there."""
     return "postroom" if given == DEFAULT_PREFIX else given
 
 
-def _read(scheme: str, rest: str) -> tuple[RedisAddress, tuple[int, int], int]:
+def _read(scheme: str, rest: str, pool_size: int | None = None) -> tuple[RedisAddress, tuple[int, int], int]:
     """Returns the address, the arguments of `Replication`, and the pool size."""
     path, _, query = rest.partition("?")
     if "#" in rest or "@" in query:
@@ -97,7 +142,7 @@ def _read(scheme: str, rest: str) -> tuple[RedisAddress, tuple[int, int], int]:
         _number(parameters, "wait_replicas", 0, 100),
         _number(parameters, "wait_timeout", 1000, MAX_REPLICA_TIMEOUT, least=1),
     )
-    pool_size = _number(parameters, "pool_size", POOL_SIZE, 1000, least=1)
+    pool_size = _number(parameters, "pool_size", pool_size or POOL_SIZE, 1000, least=1)
     base, _, kind = scheme.partition("+")
     if scheme not in SCHEMES:
         raise ArgumentValueError(f"there is no {scheme}://; there are {', '.join(f'{each}://' for each in SCHEMES)}")

@@ -223,6 +223,14 @@ INSERT INTO postroom_box (box, fifo) VALUES (:box, :fifo) ON CONFLICT (box) DO N
 -- name: change_order
 INSERT INTO postroom_box (box, fifo) VALUES (:box, :fifo) ON CONFLICT (box) DO UPDATE SET fifo = excluded.fifo
 
+-- == soft lease ==
+
+-- name: take_soft_lease
+-- For engines whose statement `attend` only reads. Another process may have taken the lease since.
+UPDATE postroom_attendant SET process = :process, until = :now + :lease
+ WHERE id = 1 AND (until IS NULL OR until <= :now)
+RETURNING id
+
 -- == joins ==
 
 -- name: start_join

@@ -12,12 +12,17 @@ from postroom._stores.sql.statements import Migration, Parameters, StoredTime, T
 if TYPE_CHECKING:
     from postroom._stores.sql.queue import Queue
 
+MAX_SHARED_ENGINES = 64
+"""Engines that a process keeps, of each kind. An engine takes 80 KB, and up to 2 ms to make."""
 Stored: TypeAlias = Any
 """A value as the engine stores it."""
 
 
 class Engine(Protocol):
-    """A kind of database. It has no I/O: a driver runs its programs."""
+    """A kind of database, and the names of its tables. It has no I/O: a driver runs its programs.
+
+    It does not change, so that the stores of many databases share one.
+    """
 
     @property
     def name(self) -> str: ...
@@ -36,10 +41,6 @@ class Engine(Protocol):
         """The tables in words, for error messages."""
 
     @property
-    def queue(self) -> Queue:
-        """The programs of the work queue."""
-
-    @property
     def concurrent(self) -> bool:
         """Whether several transactions can write at the same time."""
 
@@ -50,6 +51,9 @@ class Engine(Protocol):
     @property
     def preamble(self) -> tuple[str, ...]:
         """Statements that run before the first migration, such as CREATE SCHEMA."""
+
+    def make_queue(self) -> Queue:
+        """Returns the programs of the work queue, for one store: they remember what they did last in its database."""
 
     def rename(self, text: str) -> str:
         """Returns SQL text with the names that the tables have in this database."""

@@ -14,6 +14,7 @@ code. Each verb belongs to one part:
 | `Finding` | `find`, `counts`, `boxes` | `finding` |
 | `Keys` | `record`, `mark`, `cancel` | `keys` |
 | `Orders` | the recorded order of a box | `orders` |
+| `Attending` | what is due, and the soft lease | `attending` |
 
 The rules are those of the memory store, and come from the kernel. What differs per engine is behind small protocols: an
 engine chooses its parts (`EngineParts`), and `Queue` builds the rest from them.
@@ -27,6 +28,7 @@ from typing import Any
 
 from postroom._stores.sql.arrivals import Arrivals, Inserts
 from postroom._stores.sql.attaching import Attaching
+from postroom._stores.sql.attending import Attending
 from postroom._stores.sql.claims import Claims, ClaimStep, Renewals
 from postroom._stores.sql.cleaning import Cleaning, ExpiredLeases
 from postroom._stores.sql.collapsing import Collapsing
@@ -124,6 +126,7 @@ class Queue:
         self._parts = (arrivals, claims, chosen.renewals, settlements, exchange, cleaning, finding, keys, joins)
         self.renewals = chosen.renewals
         self.orders = Orders(locks)
+        self.attending = Attending(engine)
 
     def __getattr__(self, verb: str) -> Callable[..., SqlProgram[Any]]:
         """Returns the program of a verb of `postroom.spi`: the method of this name of one of the parts.

@@ -6,14 +6,17 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import UUID
 
 from postroom._kernel.program import Async, Program, Sync, call, verb
+from postroom._kernel.verified import Verified
 from postroom._stores.coalesced import LOCK_TIMEOUT, SharedPuts
 from postroom._stores.sql.driver import AsyncDriver, Driver
 from postroom._stores.sql.schema import SchemaPrograms
 from postroom._stores.sql.statements import SqlProgram
 from postroom.spi import (
     VERBS,
+    Attendance,
     Box,
     BoxLister,
     Claim,
@@ -43,7 +46,10 @@ class SqlVerbs:
     _listens = False
     """True if this mode has workers, which wait for notifications."""
 
-    def __init__(self, driver: Driver, *, deploy_schema: bool = False, durable: bool = True) -> None:
+    def __init__(
+        self, driver: Driver, *, deploy_schema: bool = False, durable: bool = True, verified: Verified | None = None
+    ) -> None:
+        """`verified`: what was checked by earlier stores of this database."""
         self.name = driver.name
         self.addresses = driver.addresses
         """Texts that identify the database, without credentials. Empty if the database is not known."""
@@ -59,30 +65,30 @@ class SqlVerbs:
         )
         self._driver = driver
         self._deploy_schema = deploy_schema
-        self._schema_is_fine = False
+        self._verified = verified or Verified()
         self._schema = SchemaPrograms(engine)
-        self._queue = engine.queue
+        self._queue = engine.make_queue()
 
     def _check_schema(self, tx: Tx) -> Program[None]:
         """Before the first verb: creates the schema if this store deploys it, and raises SchemaError if it is wrong."""
         if self._deploy_schema and tx is None:  # the caller's transaction may hold a lock that `migrate` needs
             yield call(self._driver.transact, self._schema.migrate)
         yield call(self._driver.transact, self._schema.check, tx=tx, write=False)
-        self._schema_is_fine = True
+        self._verified.schema = True
 
     def _write(
         self, program: Callable[[], SqlProgram[R]], tx: Tx = None, lock_timeout: float | None = None
     ) -> Program[R]:
         """Runs a program in the caller's transaction, or in its own one that waits for a lock up to `lock_timeout`."""
         self._driver.check_not_inside(tx)
-        if not self._schema_is_fine:
+        if not self._verified.schema:
             yield from self._check_schema(tx)
         result: R = yield call(self._driver.transact, program, tx=tx, lock_timeout=lock_timeout)
         return result
 
     def _read(self, program: Callable[[], SqlProgram[R]]) -> Program[R]:
         """Runs a program in a read-only transaction."""
-        if not self._schema_is_fine:
+        if not self._verified.schema:
             yield from self._check_schema(None)
         result: R = yield call(self._driver.transact, program, write=False)
         return result
@@ -129,6 +135,15 @@ class SqlVerbs:
         if recorded is None or (change and recorded is not box.order.fifo):
             recorded = yield from self._write(partial(self._queue.orders.record, box, change=change))
         return recorded
+
+    @verb
+    def attend(self, boxes: Sequence[str], process: UUID, lease: timedelta) -> Program[Attendance]:
+        look = yield from self._read(partial(self._queue.attending.look, boxes, process, lease))
+        attendance = look.attendance
+        if look.is_free:
+            taken = yield from self._write(partial(self._queue.attending.take, process, lease))
+            attendance = attendance._replace(free_in=taken)
+        return attendance
 
     def transaction(self) -> Any:
         """Returns a context manager with an open transaction, which can be passed as `tx`."""
@@ -191,8 +206,15 @@ class SqlStore(SqlVerbs, Async):
     _listens = True
     _driver: AsyncDriver
 
-    def __init__(self, driver: AsyncDriver, *, deploy_schema: bool = False, durable: bool = True) -> None:
-        super().__init__(driver, deploy_schema=deploy_schema, durable=durable)
+    def __init__(
+        self,
+        driver: AsyncDriver,
+        *,
+        deploy_schema: bool = False,
+        durable: bool = True,
+        verified: Verified | None = None,
+    ) -> None:
+        super().__init__(driver, deploy_schema=deploy_schema, durable=durable, verified=verified)
         # Without concurrent writers there are no row locks to wait for.
         limited = partial(self.put, lock_timeout=LOCK_TIMEOUT) if self.features.concurrent else None
         self.shared_puts = SharedPuts(

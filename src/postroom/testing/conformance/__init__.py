@@ -21,26 +21,14 @@ from __future__ import annotations
 import pytest
 
 _TOPICS = (
-    *("base", "boxes", "cancel", "claim", "collapse", "conflict", "duplicates", "durability", "exchange", "expiry"),
-    *(
-        "fifo",
-        "fifo_dead",
-        "find",
-        "joins",
-        "keys",
-        "orders",
-        "proof",
-        "purge_replay",
-        "put",
-        "renew_reap",
-        "schema",
-        "settle",
-    ),
-    *("transactions", "window"),
+    *("attend", "base", "boxes", "cancel", "claim", "collapse", "conflict", "duplicates", "durability", "exchange"),
+    *("expiry", "fifo", "fifo_dead", "find", "joins", "keys", "orders", "proof", "purge_replay", "put", "renew_reap"),
+    *("schema", "settle", "transactions", "window"),
 )
 # Before they are imported: a failing `assert` then shows its values, in a package as in a test file.
 pytest.register_assert_rewrite(*(f"{__name__}.{topic}" for topic in _TOPICS))
 
+from postroom.testing.conformance.attend import AttendConformance  # noqa: E402
 from postroom.testing.conformance.base import (  # noqa: E402
     BoxUnderTest,
     Elapse,
@@ -80,6 +68,7 @@ __all__ = [
     "KeyConformance",
     # The topics.
     "AckConformance",
+    "AttendConformance",
     "BoxesConformance",
     "CancelConformance",
     "ClaimConformance",
@@ -152,6 +141,7 @@ class StoreConformance(
     KeyConformance,
     JoinConformance,
     OrderConformance,
+    AttendConformance,
     SchemaConformance,
     TransactionConformance,
     DurabilityConformance,

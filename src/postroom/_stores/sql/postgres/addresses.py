@@ -28,16 +28,10 @@ class Addresses(NamedTuple):
 
 def of_parameters(given: Mapping[str, object]) -> Addresses | None:
     """Returns the addresses in the parameters of `connect`; None if a service file has them."""
-    if given.get("service") or os.environ.get("PGSERVICE"):
+    database = _database(given)
+    if _service(given) or not database:
         return None
-    hosts = _several(given.get("host") or given.get("hostaddr") or os.environ.get("PGHOST", ""))
-    ports = _several(given.get("port") or os.environ.get("PGPORT", ""))
-    database = given.get("database") or given.get("dbname") or os.environ.get("PGDATABASE") or _user(given)
-    if not database:
-        return None
-    if len(ports) == 1:
-        ports = ports * len(hosts)
-    pairs = list(zip_longest(hosts, ports[: len(hosts)], fillvalue=""))
+    pairs = _hosts_and_ports(given)
     known = {f"postgresql://{_canonical(host)}:{port or 5432}/{database}" for host, port in pairs}
     shown = ",".join(f"{_bracketed(host)}:{port}" if port else _bracketed(host) for host, port in pairs)
     return Addresses(frozenset(known), f"{shown}/{database}")
@@ -45,6 +39,22 @@ def of_parameters(given: Mapping[str, object]) -> Addresses | None:
 
 def of_url(url: str) -> Addresses | None:
     return of_parameters(_parameters_of(url))
+
+
+def server_of(url: str) -> str:
+    """Returns the hosts and ports of a URL, or the name of its service. Two names of one server may be returned."""
+    given = _parameters_of(url)
+    if service := _service(given):
+        return f"service={service}"
+    return ",".join(f"{_bracketed(_canonical(host))}:{port or 5432}" for host, port in _hosts_and_ports(given))
+
+
+def database_of(url: str) -> str | None:
+    """Returns the name of the database; None if a service file has it."""
+    given = _parameters_of(url)
+    if _service(given):
+        return _named_database(given)
+    return _database(given)
 
 
 def of_pool(pool: ClientPool) -> Addresses | None:
@@ -106,6 +116,27 @@ def _split(host: str) -> tuple[str, str]:
         return name, port.lstrip(":")
     name, _, port = host.partition(":")
     return name, port
+
+
+def _service(given: Mapping[str, object]) -> object:
+    return given.get("service") or os.environ.get("PGSERVICE")
+
+
+def _database(given: Mapping[str, object]) -> str | None:
+    return _named_database(given) or os.environ.get("PGDATABASE") or _user(given)
+
+
+def _named_database(given: Mapping[str, object]) -> str | None:
+    named = given.get("database") or given.get("dbname")
+    return str(named) if named else None
+
+
+def _hosts_and_ports(given: Mapping[str, object]) -> list[tuple[str, str]]:
+    hosts = _several(given.get("host") or given.get("hostaddr") or os.environ.get("PGHOST", ""))
+    ports = _several(given.get("port") or os.environ.get("PGPORT", ""))
+    if len(ports) == 1:
+        ports = ports * len(hosts)
+    return list(zip_longest(hosts, ports[: len(hosts)], fillvalue=""))
 
 
 def _several(value: object) -> list[str]:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from uuid import UUID
 
 from postroom._kernel.prefix import DEFAULT_PREFIX
+from postroom._stores.sql.engine import MAX_SHARED_ENGINES
 from postroom._stores.sql.postgres.arrays import array_text
 from postroom._stores.sql.postgres.queue import build_queue
 from postroom._stores.sql.postgres.wakeups import PostgresNotifications
+from postroom._stores.sql.queue import Queue
 from postroom._stores.sql.statements import OUR_NAME, Parameters, load, load_migrations
 from postroom.errors import ArgumentTypeError, ArgumentValueError
 
@@ -34,12 +37,15 @@ class PostgresEngine:
         self.tables = f"{prefix}* tables" + (f" in schema {schema}" if schema else "")
         self.channel = f"{schema}.{prefix}wake"[:_LONGEST_NAME] if schema else f"{prefix}wake"
         self.notifies = notifies
-        self._now = ":now::timestamptz" if own_clock else "statement_timestamp()"
-        self.statements = load(__package__, lambda text: _NOW.sub(self._now, self.rename(text)))
+        now = ":now::timestamptz" if own_clock else "statement_timestamp()"
+        self.statements = load(__package__, lambda text: _NOW.sub(now, self.rename(text)))
         self.migrations = load_migrations(__package__, self.rename)
         self.preamble = (f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)}",) if schema else ()
-        notifications = PostgresNotifications(self.channel, enabled=notifies)
-        self.queue = build_queue(self, notifications, uses_frontier=not own_clock)
+        self._own_clock = own_clock
+
+    def make_queue(self) -> Queue:
+        notifications = PostgresNotifications(self.channel, enabled=self.notifies)
+        return build_queue(self, notifications, uses_frontier=not self._own_clock)
 
     def rename(self, text: str) -> str:
         """Quotes names other than the default, since they may have capital letters."""
@@ -79,6 +85,12 @@ class PostgresEngine:
         """Splits at semicolons: the migrations have none except at the end of a statement."""
         parts = re.sub(r"--.*", "", script).split(";\n")
         return [part.strip().rstrip(";") for part in parts if part.strip()]
+
+
+@lru_cache(maxsize=MAX_SHARED_ENGINES)
+def shared_engine(prefix: str, schema: str | None, *, own_clock: bool, notifies: bool) -> PostgresEngine:
+    """Returns the engine of all stores whose tables have these names."""
+    return PostgresEngine(prefix, schema=schema, own_clock=own_clock, notifies=notifies)
 
 
 def _qualified(name: re.Match[str], where: str, prefix: str) -> str:

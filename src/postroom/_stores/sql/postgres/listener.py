@@ -33,8 +33,10 @@ class Subscription(Protocol):
 class Listener:
     """Connects with the first `wait`, and again with the first `wait` after its connection was lost."""
 
-    def __init__(self, pool: AsyncPool, channel: str) -> None:
+    def __init__(self, pool: AsyncPool, channel: str, *, repeats: bool = True) -> None:
+        """`repeats`: whether a notification also stands for commits shortly after it, which are not notified."""
         self._pool = pool
+        self._repeats = repeats
         self._channel = channel
         self._checkout: Checkout | None = None
         self._subscription: Subscription | None = None
@@ -89,7 +91,8 @@ class Listener:
     def _notified(self, box: str) -> None:
         """Wakes the worker now, and again after `REPEAT_SECONDS`: not every commit is notified (`wakeups`)."""
         self._add(box)
-        asyncio.get_running_loop().call_later(REPEAT_SECONDS, self._add, box)
+        if self._repeats:
+            asyncio.get_running_loop().call_later(REPEAT_SECONDS, self._add, box)
 
     def _add(self, box: str) -> None:
         self._boxes.add(box)

@@ -945,6 +945,50 @@ SELECT w.*
 -- Arrays. `box || ''` excludes an index on the box.
 SELECT e.* FROM postroom_entry e WHERE e.id = ANY (:ids::bigint[]) AND e.box || '' = :box ORDER BY e.id
 
+-- == attend ==
+
+-- name: attend
+-- One statement: only PostgreSQL can change a table and read others in one. The row without a box is the soft lease: the
+-- seconds until the lease of another process ends, NULL if :process has it.
+--
+--   * `free` skips a locked row, so it waits for no lock: another process takes the lease at this moment. It checks the
+--     row again if it has changed since the snapshot. In both cases the other process has the lease for :lease.
+--   * A row that waits is due at available_at. `first` reads the ready index up to the first such row. The rows before
+--     it are claimed.
+--   * If `first` is not due, the end of a lease may come before it. The claimed rows outside of groups have an
+--     available_at that has passed; in groups it is the end of the lease. So both are before `first` in the index.
+--   * A nudged group has no awake row, perhaps, but a claim must look at it.
+WITH free AS MATERIALIZED (
+    SELECT a.id FROM postroom_attendant a
+     WHERE a.id = 1 AND (a.until IS NULL OR a.until <= :now)
+       FOR NO KEY UPDATE SKIP LOCKED
+), taken AS (
+    UPDATE postroom_attendant a SET process = :process::uuid, until = :now + :lease::interval
+     WHERE a.id = ANY (ARRAY (SELECT id FROM free))
+    RETURNING a.id
+)
+SELECT NULL,
+       CASE WHEN EXISTS (SELECT FROM taken) OR (a.until > :now AND a.process = :process::uuid) THEN NULL
+            WHEN a.until > :now THEN extract(epoch FROM a.until - :now)
+            ELSE extract(epoch FROM :lease::interval) END::double precision,
+       false
+  FROM postroom_attendant a
+ WHERE a.id = 1
+UNION ALL
+SELECT b.box, extract(epoch FROM least(first.time, claimed.time, nudged.time) - :now)::double precision, false
+  FROM unnest(:boxes::text[]) AS b (box)
+  LEFT JOIN LATERAL (
+            SELECT q.available_at AS time FROM postroom_queue q
+             WHERE q.box = b.box AND q.available_at >= '-infinity' AND q.state = 1
+             ORDER BY q.available_at, q.id
+             LIMIT 1) first ON true
+  LEFT JOIN LATERAL (
+            SELECT min(q.lease_until) AS time FROM postroom_queue q
+             WHERE (first.time IS NULL OR first.time > :now) AND q.box = b.box
+               AND q.available_at < coalesce(first.time, 'infinity') AND q.state = 2) claimed ON true
+  LEFT JOIN LATERAL (
+            SELECT :now AS time FROM postroom_nudge n WHERE n.box = b.box LIMIT 1) nudged ON true
+
 -- == joins ==
 --
 -- A look (joins.py) waits for no lock, so it cannot deadlock with settlements that come in batches. It locks a

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
-from typing import TypeAlias
+from typing import TypeAlias, cast
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from postroom._kernel.program import Mode
 from postroom._kernel.scope import UNNAMED
+from postroom._stores.hub import ChannelHub
 from postroom._stores.options import StoreOptions
-from postroom._stores.sql.network import Adapter, ClientPool, Pool
+from postroom._stores.sql.network import Adapter, AsyncPool, ClientPool, Pool
 from postroom._stores.sql.postgres import addresses
 from postroom._stores.sql.postgres.asyncpg import AsyncpgPool
 from postroom._stores.sql.postgres.driver import PostgresDriver, SyncPostgresDriver
-from postroom._stores.sql.postgres.engine import PostgresEngine
+from postroom._stores.sql.postgres.engine import PostgresEngine, check_schema, shared_engine
+from postroom._stores.sql.postgres.hub import HUB_CONNECTIONS, PostgresChannel
+from postroom._stores.sql.postgres.probe import PostgresProbe, ProbePool
 from postroom._stores.sql.postgres.psycopg import PsycopgPool, SyncPsycopgPool
 from postroom._stores.sql.postgres.settings import (
     POOL_SIZE,
@@ -54,12 +58,12 @@ def make_engine(prefix: str, schema: str | None) -> PostgresEngine:
 
 def open_store(scheme: str, rest: str, options: StoreOptions) -> SqlStore | SyncSqlStore:
     client = _client(scheme.partition("+")[2], options.mode)
-    shown, settings = _settings(rest)
+    shown, settings = _settings(rest, options.pool_size)
     pool = _pool(client, settings, options)
     shown, known = _addresses(shown, settings.url, options.pool)
-    engine = PostgresEngine(
+    engine = shared_engine(
         options.prefix,
-        schema=options.schema,
+        check_schema(options.schema),
         own_clock=options.clock is not None,
         notifies=options.notify and not settings.pgbouncer,
     )
@@ -76,8 +80,38 @@ def open_store(scheme: str, rest: str, options: StoreOptions) -> SqlStore | Sync
         database=None if options.pool is not None or settings.pgbouncer else _database(settings.url),
     )
     if isinstance(driver, PostgresDriver):
-        return SqlStore(driver, deploy_schema=options.deploy_schema)
-    return SyncSqlStore(driver, deploy_schema=options.deploy_schema)
+        return SqlStore(driver, deploy_schema=options.deploy_schema, verified=options.verified)
+    return SyncSqlStore(driver, deploy_schema=options.deploy_schema, verified=options.verified)
+
+
+def server_of(_scheme: str, rest: str) -> str:
+    """Returns the server of a URL without credentials: its hosts and ports."""
+    return f"{DIALECT} {addresses.server_of(_settings(rest)[1].url)}"
+
+
+def open_probe(_options: StoreOptions) -> PostgresProbe:
+    """Returns a probe for the stores of one server."""
+    return PostgresProbe(_probe_pool)
+
+
+def open_hub(scheme: str, rest: str, options: StoreOptions) -> ChannelHub:
+    """Returns a hub on this database."""
+    pool, pgbouncer = _pool_of_size(HUB_CONNECTIONS, scheme, rest)
+    if pgbouncer:
+        raise ArgumentValueError("a hub needs LISTEN, which PgBouncer does not pass on: connect to the server itself")
+    return ChannelHub(PostgresChannel(pool, f"{options.prefix}hub"))
+
+
+def _probe_pool(url: str) -> ProbePool:
+    scheme, _, rest = url.partition("://")
+    return ProbePool(*_pool_of_size(1, scheme, rest))
+
+
+def _pool_of_size(size: int, scheme: str, rest: str) -> tuple[AsyncPool, bool]:
+    """Returns a pool, and whether it is behind PgBouncer."""
+    _, settings = _settings(rest)
+    client = _client(scheme.partition("+")[2], "async")
+    return cast("AsyncPool", client(replace(settings, size=size))), settings.pgbouncer
 
 
 def _addresses(shown: str, url: str, pool: ClientPool) -> tuple[str, frozenset[str]]:
@@ -105,12 +139,14 @@ def _client(asked: str, mode: Mode) -> PoolClass:
     return clients[asked or next(iter(installed), next(iter(clients)))]
 
 
-def _settings(rest: str) -> tuple[str, PoolSettings]:
+def _settings(rest: str, pool_size: int | None = None) -> tuple[str, PoolSettings]:
     """Returns the host and database without credentials, and the settings, from what follows `://`."""
     path, _, query = rest.partition("?")
     parameters = dict(parse_qsl(query, keep_blank_values=True))
+    if any("@" in name for name in parameters):  # the ? is in the password
+        raise _unreadable()
     pgbouncer = _flag("pgbouncer", parameters.pop("pgbouncer", "false"))
-    size = _size(parameters.pop("pool_size", str(POOL_SIZE)))
+    size = _size(parameters.pop("pool_size", str(pool_size or POOL_SIZE)))
     settings: dict[str, str] = {} if pgbouncer else SERVER_SETTINGS
     hosts = _hosts(path)
     shown = f"{hosts or parameters.get('host', '')}/{path.partition('/')[2]}"
@@ -142,11 +178,15 @@ def _hosts(path: str) -> str:
         or before.count("@") > 1
         or not all(port.isdecimal() or not port for port in ports)
     ):
-        raise ArgumentValueError(
-            "this URL cannot be read: it should look like postgresql://user:password@host:5432/database. A password "
-            "with / # @ ? or : in it must be percent-encoded (urllib.parse.quote), or come from PGPASSWORD"
-        )
+        raise _unreadable()
     return hosts
+
+
+def _unreadable() -> ArgumentValueError:
+    return ArgumentValueError(
+        "this URL cannot be read: it should look like postgresql://user:password@host:5432/database. A password "
+        "with / # @ ? or : in it must be percent-encoded (urllib.parse.quote), or come from PGPASSWORD"
+    )
 
 
 def _flag(name: str, value: str) -> bool:

@@ -11,7 +11,7 @@ from postroom._kernel.clock import Clock, to_microseconds
 from postroom._kernel.program import Mode
 from postroom._kernel.scope import Scope
 from postroom._stores.sql.sqlite.connection import MEMORY, check_same_database, is_busy, text_as_str
-from postroom._stores.sql.sqlite.engine import SqliteEngine
+from postroom._stores.sql.sqlite.engine import SqliteEngine, shared_engine
 from postroom._stores.sql.sqlite.execution import Now, Start, in_caller_transaction, in_own_transaction
 from postroom._stores.sql.sqlite.forks import close_at_fork
 from postroom._stores.sql.transactions import CallerConnections, Connection
@@ -49,7 +49,7 @@ class SqliteVerbs:
         self.path = path if path == MEMORY else os.path.abspath(path)  # noqa: PTH100 - the process may change folders
         self.name = f"sqlite:{path}"
         self.addresses = frozenset() if path == MEMORY else frozenset({f"sqlite:{os.path.realpath(path)}"})
-        self.engine = engine or SqliteEngine()
+        self.engine = engine or shared_engine()
         self._callers = CallerConnections(self.engine.name, self._mode, _ADAPTERS)
         self._now: Now = _system_now if clock is None else lambda: to_microseconds(clock.now())
         self._closed = False

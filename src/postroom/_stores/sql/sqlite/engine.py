@@ -6,10 +6,13 @@ import json
 import sqlite3
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import lru_cache
 from uuid import UUID
 
 from postroom._kernel.clock import from_microseconds, to_microseconds
 from postroom._kernel.prefix import DEFAULT_PREFIX
+from postroom._stores.sql.engine import MAX_SHARED_ENGINES
+from postroom._stores.sql.queue import Queue
 from postroom._stores.sql.sqlite.queue import build_queue
 from postroom._stores.sql.statements import Parameters, load, load_migrations, with_prefix
 
@@ -31,7 +34,9 @@ class SqliteEngine:
         self.rename = with_prefix(prefix)
         self.statements = load(__package__, self.rename)
         self.migrations = load_migrations(__package__, self.rename)
-        self.queue = build_queue(self)
+
+    def make_queue(self) -> Queue:
+        return build_queue(self)
 
     def time(self, moment: datetime | None) -> int | None:
         return None if moment is None else to_microseconds(moment)
@@ -68,3 +73,9 @@ class SqliteEngine:
                 statements.append(current.strip())
                 current = ""
         return statements
+
+
+@lru_cache(maxsize=MAX_SHARED_ENGINES)
+def shared_engine(prefix: str = DEFAULT_PREFIX) -> SqliteEngine:
+    """Returns the engine of all stores whose tables have this prefix."""
+    return SqliteEngine(prefix)

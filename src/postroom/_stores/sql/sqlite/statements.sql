@@ -278,6 +278,29 @@ RETURNING id, group_id
 -- JSON instead of an array.
 DELETE FROM postroom_message WHERE id IN (SELECT value FROM json_each(:ids))
 
+-- == attend ==
+
+-- name: attend
+-- JSON instead of an array, and only reads: a write waits for the lock of the database. The row without a box is the
+-- soft lease: the seconds until the lease of another process ends, and whether it is free. Waiting rows and claimed rows
+-- are two ranges of the ready index, and the first row of each is read.
+SELECT b.value,
+       (SELECT (min(first.available_at) - :now) / 1e6
+          FROM (SELECT * FROM (SELECT available_at FROM postroom_queue
+                                WHERE box = b.value AND state = 1 AND available_at IS NOT NULL
+                                ORDER BY available_at LIMIT 1)
+                UNION ALL
+                SELECT * FROM (SELECT available_at FROM postroom_queue
+                                WHERE box = b.value AND state = 2 AND available_at IS NOT NULL
+                                ORDER BY available_at LIMIT 1)) first),
+       0
+  FROM json_each(:boxes) b
+UNION ALL
+SELECT NULL, CASE WHEN until > :now AND process <> :process THEN (until - :now) / 1e6 END,
+       until IS NULL OR until <= :now
+  FROM postroom_attendant
+ WHERE id = 1
+
 -- == joins ==
 
 -- name: lock_waits

@@ -13,6 +13,15 @@ CREATE TABLE postroom_box (
     fifo  smallint NOT NULL                           -- 1: the messages of a group are handled in order
 );
 
+-- The soft lease of these tables: the process that looks for messages, if a room has many stores. One row.
+CREATE TABLE postroom_attendant (
+    id       smallint NOT NULL PRIMARY KEY,           -- 1
+    process  uuid,
+    until    timestamptz                              -- the end of the lease
+);
+
+INSERT INTO postroom_attendant (id) VALUES (1);
+
 -- The content of messages. Only a put with the same key changes a row.
 CREATE TABLE postroom_message (
     id              bigint      NOT NULL PRIMARY KEY,
