@@ -10,9 +10,9 @@
 
 from __future__ import annotations
 
-from postroom._boxes.inbox import Inbox
+from postroom._boxes.inbox import Inbox, TenantInbox
 from postroom._boxes.new_message import NewMessage
-from postroom._boxes.outbox import Outbox
+from postroom._boxes.outbox import Outbox, TenantOutbox
 from postroom._boxes.transaction import SEPARATE
 from postroom._boxes.typed_messages import topic
 from postroom._kernel.backoff import Backoff
@@ -24,6 +24,8 @@ from postroom._kernel.observer import Event, Observer
 from postroom._kernel.queries import Reaped
 from postroom._kernel.retry import StorageRetry
 from postroom._kernel.states import Ending, State
+from postroom._many.config import StoreConfig, StoreMigrated
+from postroom._many.selection import Batch, DrainFirst, Fair, RoundRobin, Selection
 from postroom._room.running import Postroom
 from postroom._runtime.values import BoxHealth, Cleaned, Cleaning
 from postroom.errors import (
@@ -48,6 +50,9 @@ from postroom.errors import (
     SchemaMissing,
     SchemaOutdated,
     SchemaTooNew,
+    StoreBusy,
+    StoreKeyMissing,
+    StoreNotFound,
     TransactionAborted,
     TransactionRefused,
     Undecodable,
@@ -70,6 +75,16 @@ __all__ = [
     "Ending",
     "topic",
     "SEPARATE",
+    # many stores
+    "TenantInbox",
+    "TenantOutbox",
+    "StoreConfig",
+    "StoreMigrated",
+    "Selection",
+    "RoundRobin",
+    "DrainFirst",
+    "Fair",
+    "Batch",
     # joins
     "Join",
     "JoinId",
@@ -112,6 +127,9 @@ __all__ = [
     "SchemaMissing",
     "SchemaOutdated",
     "SchemaTooNew",
+    "StoreBusy",
+    "StoreKeyMissing",
+    "StoreNotFound",
     "TransactionAborted",
     "TransactionRefused",
     "Undecodable",

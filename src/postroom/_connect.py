@@ -3,6 +3,9 @@
 A module of the table is imported when a URL names it. It has
 
 * `open_store(scheme, rest, options)`, where `rest` is what follows `://`;
+* `server_of(scheme, rest)`, optional: the name of the server of a URL, without credentials;
+* `open_probe(options)`, optional: a `Probe` that finds new messages in the stores of one server;
+* `open_hub(scheme, rest, options)`, optional: a `Hub` on the database of a URL;
 * `ERROR_PACKAGES`, optional: the packages whose errors say what is wrong with the database, for the command line;
 * `DIALECT` and `make_engine(prefix, schema)`, for SQL engines: the name that SQLAlchemy has for the database, and the
   engine, for `postroom.sqlalchemy`.
@@ -21,7 +24,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from postroom._kernel.program import Mode
+from postroom._stores.hub import Hub
 from postroom._stores.options import StoreOptions
+from postroom._stores.probe import Probe
 from postroom.errors import ArgumentTypeError, ArgumentValueError
 
 if TYPE_CHECKING:
@@ -55,6 +60,42 @@ def open_store(url: str | None, *, mode: Mode, **given: Any) -> Any:
     options = StoreOptions(mode, **given)
     options.check()
     return _module(scheme).open_store(scheme, rest, options)
+
+
+def server_of(url: str) -> str:
+    """Returns the name of the server of a URL, without credentials. Stores of one server have the same."""
+    scheme, rest = _split(url)
+    module = _module(scheme)
+    if hasattr(module, "server_of"):
+        return str(module.server_of(scheme, rest))
+    before, _, after = rest.partition("?")[0].partition("/")
+    # An @ behind the host may be that of a password with / or ? in it.
+    host = "" if "@" in after + rest.partition("?")[2] else before.rpartition("@")[2]
+    return f"{scheme} {host}".strip()
+
+
+def open_probe(url: str, *, mode: Mode = "async", **given: Any) -> Probe | None:
+    """Returns a probe for stores on the server of a URL, with the options of `open_store`; None if there is none.
+
+    The probe makes its connection with the URL of a store. So there is no probe for a store with the user's `pool`,
+    whose URL may name another server.
+    """
+    module = _module(_split(url)[0])
+    options = StoreOptions(mode, **given)
+    if options.pool is not None or not hasattr(module, "open_probe"):
+        return None
+    probe: Probe = module.open_probe(options)
+    return probe
+
+
+def open_hub(url: str, **given: Any) -> Hub:
+    """Returns a hub on the database of a URL."""
+    scheme, rest = _split(url)
+    module = _module(scheme)
+    if not hasattr(module, "open_hub"):
+        raise ArgumentValueError(f"{scheme}:// cannot be a hub: it has no notifications")
+    hub: Hub = module.open_hub(scheme, rest, StoreOptions("async", **given))
+    return hub
 
 
 def _module(scheme: str) -> ModuleType:

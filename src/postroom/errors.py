@@ -20,6 +20,9 @@
     ├── NotReplicated              also a TimeoutError: too few replicas have a write, which the master has stored
     ├── PoolForked                 also a RuntimeError: the pool of the user was used before a fork
     ├── RoomClosed                 also a RuntimeError
+    ├── StoreNotFound              also a LookupError: the room has no store of this identifier
+    ├── StoreKeyMissing            also a TypeError: the room has many stores, and the call names none
+    ├── StoreBusy                  also a TimeoutError: too many stores of a server are in use at the same time
     └── SchemaError
         ├── SchemaMissing          the tables are not there
         ├── SchemaOutdated         the tables are older than this version needs
@@ -141,6 +144,18 @@ class PoolForked(PostroomError, RuntimeError):
 
 class RoomClosed(PostroomError, RuntimeError):
     """This room is closed: make a new one."""
+
+
+class StoreNotFound(PostroomError, LookupError):
+    """The room has no store of this identifier."""
+
+
+class StoreKeyMissing(PostroomError, TypeError):
+    """The room has many stores: name one, by `room.router.inbox(key)` or `room.router.outbox(key)`."""
+
+
+class StoreBusy(PostroomError, TimeoutError):
+    """Too many stores of one server are open and in use."""
 
 
 class SchemaError(PostroomError):

@@ -44,6 +44,7 @@ SURFACE = {
     "postroom.sync": "Postroom Inbox Outbox",
     "postroom.spi": """
         Store QueueStore KeyStore JoinStore Migrator Exchanger Transactor ErrorClassifier BoxLister OrderRecorder Waker
+        Attendant Attendance
         Features Verb VERBS Tx
         Clock SystemClock Box Order Delivery Retention Draft Format ClaimRequest Settlement NamedTarget Filter
         Purge Mark Key Receipt ReceiptStatus Message StoredMessage Claim Settled Reaped KeyStatus Counts State Ending

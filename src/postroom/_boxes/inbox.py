@@ -170,3 +170,10 @@ class SyncInbox(InboxVerbs, Sync, public="postroom.sync.Inbox"):
 
     It has the verbs of `postroom.Inbox`, without handlers: claim and settle messages in a loop of your own.
     """
+
+
+class TenantInbox(InboxVerbs, Async, public="postroom.TenantInbox"):
+    """An inbox in one store of a room with many stores. Made by `room.router.inbox(key)`.
+
+    Its handlers are those of `room.inbox()`, which serve all stores.
+    """

@@ -53,3 +53,10 @@ class SyncOutbox(OutboxVerbs, Sync, public="postroom.sync.Outbox"):
     It has the verbs of `postroom.Outbox`, without handlers: claim and settle messages in a loop of your own, or let an
     async process handle them.
     """
+
+
+class TenantOutbox(OutboxVerbs, Async, public="postroom.TenantOutbox"):
+    """An outbox in one store of a room with many stores. Made by `room.router.outbox(key)`.
+
+    Its handlers are those of `room.outbox()`, which serve all stores.
+    """

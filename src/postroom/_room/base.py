@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, Unpack
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar, Unpack, cast
 
 from postroom._boxes.options import BoxOptions, make_box
 from postroom._connect import open_store
@@ -15,14 +16,21 @@ from postroom._kernel.program import Mode, Program, call, verb
 from postroom._kernel.retry import StorageRetry
 from postroom._kernel.states import BoxKind
 from postroom._kernel.texts import Redact
+from postroom._many.config import DEFAULT_OPEN_STORES, Discover, StoreConfigs
 from postroom._room_store import WorkerStore
 from postroom._stores.event_log import log_event
-from postroom.errors import ArgumentValueError, FeatureMissing
+from postroom.errors import ArgumentTypeError, ArgumentValueError, FeatureMissing, StoreKeyMissing
 from postroom.spi import Features, Migrator
+
+if TYPE_CHECKING:  # not at run time: it imports asyncio
+    from postroom._many.tenants import Tenants
 
 InboxT = TypeVar("InboxT")
 OutboxT = TypeVar("OutboxT")
 BoxT = TypeVar("BoxT")
+
+
+ONE_STORE = "this room has one store: use room.inbox() and room.outbox(), or make it with stores="
 
 
 class OpenedBox(NamedTuple):
@@ -45,6 +53,10 @@ class RoomVerbs(Generic[InboxT, OutboxT]):
         url: str | None = None,
         *,
         store: Any = None,
+        stores: StoreConfigs | None = None,
+        discover: Discover | None = None,
+        refresh: timedelta | None = None,
+        open_stores: int = DEFAULT_OPEN_STORES,
         prefix: str = DEFAULT_PREFIX,
         schema: str | None = None,
         pool: object = None,
@@ -61,6 +73,10 @@ class RoomVerbs(Generic[InboxT, OutboxT]):
         Args:
             url: `sqlite:///shop.db`, `postgresql://…`, `redis://…`, `memory://`. Default: POSTROOM_URL.
             store: a store of your own, in place of a URL.
+            stores: many databases in place of one: URLs or `StoreConfig`s by identifier. See `router`.
+            discover: a function that returns `stores`; it is called again to refresh them. Default: none.
+            refresh: the pause between two calls of `discover`. Default: 5 minutes.
+            open_stores: how many of the `stores` may be open on one server at the same time. Default: 20.
             prefix: how the names of tables, or of keys in Redis, begin. Default: `"postroom_"`; for Redis `"postroom"`.
             schema: PostgreSQL: the schema of the tables. Default: as `search_path` has it.
             pool: a pool of the driver, a SQLAlchemy engine or a Redis client to take connections from. Default: none.
@@ -77,6 +93,24 @@ class RoomVerbs(Generic[InboxT, OutboxT]):
             FeatureMissing: `require_durable`, and the store is in memory.
             ExtraMissing: the driver of the URL is not installed.
         """
+        self._tenants: Tenants | None = None
+        self._opened: dict[str, OpenedBox] = {}
+        observers, retry = (log_event, *observers), storage_retry or StorageRetry()
+        if stores is not None or discover is not None:
+            _refuse_besides_stores(
+                url=url, store=store, pool=pool, schema=schema, prefix=None if prefix == DEFAULT_PREFIX else prefix
+            )
+            from postroom._many.routed import UnroutedStore  # which imports asyncio
+            from postroom._many.tenants import StoreDefaults, Tenants
+
+            defaults = StoreDefaults(
+                self._mode, notify, deploy_schema, require_durable, observers, retry, redact, clock
+            )
+            self._tenants = Tenants(defaults, stores, discover, refresh, open_stores)
+            self._store: WorkerStore = cast("WorkerStore", UnroutedStore(self._tenants.errors))
+            return
+        if refresh is not None:
+            raise ArgumentTypeError("refresh needs discover: a room with one store has no list to refresh")
         if store is None:
             store = open_store(
                 url,
@@ -97,10 +131,7 @@ class RoomVerbs(Generic[InboxT, OutboxT]):
             )
         from postroom._stores.for_room import wrap_for_room  # which imports asyncio
 
-        self._store: WorkerStore = wrap_for_room(
-            store, self._mode, (log_event, *observers), storage_retry or StorageRetry(), redact
-        )
-        self._opened: dict[str, OpenedBox] = {}
+        self._store = wrap_for_room(store, self._mode, observers, retry, redact)
 
     @property
     def store(self) -> Any:
@@ -111,6 +142,22 @@ class RoomVerbs(Generic[InboxT, OutboxT]):
     def features(self) -> Features:
         """What the store offers: a `postroom.spi.Features`."""
         return self._store.features
+
+    @verb
+    def refresh(self) -> Program[None]:
+        """Calls `discover` now, and makes its result the list of stores. Does nothing with a fixed list.
+
+        Raises:
+            Exception: the first call raises what `discover` raises. Later calls log it and keep the list.
+        """
+        if self._tenants is not None:
+            yield from self._tenants.refresh()
+
+    def _find_box(self, kind: BoxKind, name: str) -> Box:
+        """Returns the box of this name, for the router."""
+        opened: Any = self.inbox(name) if kind == "inbox" else self.outbox(name)
+        box: Box = opened.box
+        return box
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} on {self._store.name}>"
@@ -220,12 +267,18 @@ class RoomVerbs(Generic[InboxT, OutboxT]):
     def migrate(self) -> Program[list[int]]:
         """Makes or updates the tables. It can be repeated, and run in several processes at the same time.
 
+        In a room with many stores, use `migrate_stores()`.
+
         Returns:
             The schema versions that were applied. Empty if there was nothing to do, or if the store has no tables.
 
         Raises:
             SchemaTooNew: a newer version of Postroom has changed the tables such that this one cannot use them.
         """
+        if self._tenants is not None:
+            raise StoreKeyMissing(
+                "this room has many stores: call migrate_stores(), or migrate() of room.router.store(key)"
+            )
         return (yield call(self._store.migrate)) if isinstance(self._store, Migrator) else []
 
     def schema_script(self) -> str:
@@ -237,9 +290,19 @@ class RoomVerbs(Generic[InboxT, OutboxT]):
         Raises:
             FeatureMissing: the store has no tables.
         """
+        if self._tenants is not None:
+            raise StoreKeyMissing("this room has many stores: call schema_script() of room.router.store(key)")
         if not isinstance(self._store, Migrator):
             raise FeatureMissing(f"{self._store.name} has no tables")
         return self._store.schema_script()
+
+
+def _refuse_besides_stores(**given: object) -> None:
+    for name, value in given.items():
+        if value is not None:
+            raise ArgumentValueError(
+                f"a room with many stores takes no {name}: give it to each store, in a StoreConfig"
+            )
 
 
 # Python names this function in the error of an unknown option, for the rooms of both modes.

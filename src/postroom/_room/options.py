@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any, TypedDict
 
 from postroom._kernel.clock import Clock
 from postroom._kernel.observer import Observer
 from postroom._kernel.retry import StorageRetry
 from postroom._kernel.texts import Redact
+from postroom._many.config import Discover, StoreConfigs
 
 
 class RoomOptions(TypedDict, total=False):
     """The keyword arguments that the rooms of both modes take."""
 
     store: Any
+    stores: StoreConfigs | None
+    discover: Discover | None
+    refresh: timedelta | None
+    open_stores: int
     prefix: str
     schema: str | None
     pool: object

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
 from os import PathLike
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from postroom._boxes import check
 from postroom._boxes.inbox import Inbox
@@ -16,16 +17,20 @@ from postroom._kernel.observer import Event, observes
 from postroom._kernel.policy import Box
 from postroom._kernel.program import Async
 from postroom._kernel.queries import Filter
-from postroom._room.base import RoomVerbs
+from postroom._many.config import DEFAULT_LOOK_INTERVAL, StoreMigrated
+from postroom._many.selection import Selection, selection_of
+from postroom._room.base import ONE_STORE, RoomVerbs
 from postroom._room.options import RoomOptions
 from postroom._runtime.values import BoxHealth, Cleaned, Cleaning
-from postroom.errors import ArgumentTypeError, ArgumentValueError, SchemaError
+from postroom.errors import ArgumentTypeError, ArgumentValueError, FeatureMissing, SchemaError
 
 if TYPE_CHECKING:  # not at run time: asyncio and the runtime are imported with the first room
     import asyncio
 
     from postroom._boxes.handled_box import HandledBox
+    from postroom._many.router import AsyncRouter
     from postroom._runtime.probes import Probes
+    from postroom._runtime.worker import WorkerSource
 
 _log = logging.getLogger("postroom")
 
@@ -50,6 +55,8 @@ class Postroom(RoomVerbs[Inbox, Outbox], Async, public="postroom.Postroom"):
         *,
         cleaning: Cleaning | None = None,
         shutdown_timeout: timedelta = timedelta(seconds=30),
+        selection: str | Selection = "round-robin",
+        look_interval: timedelta | None = DEFAULT_LOOK_INTERVAL,
         **options: Unpack[RoomOptions],
     ) -> None:
         """Makes a room. It connects when its first verb is called.
@@ -58,7 +65,13 @@ class Postroom(RoomVerbs[Inbox, Outbox], Async, public="postroom.Postroom"):
             url: `sqlite:///shop.db`, `postgresql://…`, `redis://…`, `memory://`. Default: POSTROOM_URL.
             cleaning: how a running room cleans its boxes; if given, also without handlers. Default: `Cleaning()`.
             shutdown_timeout: how long a stop waits for handlers. Default: 30 seconds.
+            selection: which of many stores is next: `"round-robin"`, `"drain-first"`, `"fair"`, or a `Selection`.
+            look_interval: how long one of many stores is left alone without a hint. None: for ever. Default: 2 minutes.
             store: a store of your own, in place of a URL.
+            stores: many databases in place of one: URLs or `StoreConfig`s by identifier. See `router`.
+            discover: a function that returns `stores`; it is called again to refresh them. Default: none.
+            refresh: the pause between two calls of `discover`. Default: 5 minutes.
+            open_stores: how many of the `stores` may be open on one server at the same time. Default: 20.
             prefix: how the names of tables, or of keys in Redis, begin. Default: `"postroom_"`; for Redis `"postroom"`.
             schema: PostgreSQL: the schema of the tables. Default: as `search_path` has it.
             pool: a pool of the driver, a SQLAlchemy engine or a Redis client to take connections from. Default: none.
@@ -75,16 +88,32 @@ class Postroom(RoomVerbs[Inbox, Outbox], Async, public="postroom.Postroom"):
             FeatureMissing: `require_durable`, and the store is in memory.
             ExtraMissing: the driver of the URL is not installed.
         """
-        from postroom._runtime.janitor import Janitor
+        from postroom._runtime.store_workers import StoreWorkers
         from postroom._runtime.supervisor import Supervisor
 
         options["observers"] = (*options.get("observers", ()), self._wake)
         super().__init__(url, **options)
         self._handled: dict[str, HandledBox] = {}
-        self._janitor = Janitor(cleaning or Cleaning())
-        self._supervisor = Supervisor(
-            self._store,
-            self._janitor,
+        self._router: AsyncRouter | None = None
+        chosen = selection_of(selection)
+        look = check.optional_duration("look_interval", look_interval)
+        if self._tenants is None:
+            self._source: WorkerSource[Any] = StoreWorkers(self._store, cleaning or Cleaning())
+        else:
+            from postroom._many.router import AsyncRouter
+            from postroom._many.workers import TenantWorkers
+
+            self._router = AsyncRouter(self._tenants, self._find_box)
+            self._source = TenantWorkers(
+                self._tenants,
+                boxes=self._handled.values,
+                selection=chosen,
+                cleaning=cleaning or Cleaning(),
+                probes=check.flag("notify", options.get("notify", True)),
+                look_seconds=math.inf if look is None else look.total_seconds(),
+            )
+        self._supervisor: Supervisor[Any] = Supervisor(
+            self._source,
             shutdown_timeout=check.duration("shutdown_timeout", shutdown_timeout, zero=True),
             cleans_without_handlers=cleaning is not None,
         )
@@ -105,6 +134,39 @@ class Postroom(RoomVerbs[Inbox, Outbox], Async, public="postroom.Postroom"):
     def _wake(self, event: Event) -> None:
         """Wakes the workers of this process after a verb that may have made a message claimable."""
         self._supervisor.wake(event)
+
+    @property
+    def router(self) -> AsyncRouter:
+        """Finds the boxes of one store by its identifier, in a room with many stores.
+
+        Raises:
+            FeatureMissing: the room has one store.
+        """
+        if self._router is None:
+            raise FeatureMissing(ONE_STORE)
+        return self._router
+
+    async def migrate_stores(
+        self, *, parallel: int = 4, progress: Callable[[StoreMigrated], object] | None = None
+    ) -> list[StoreMigrated]:
+        """Makes or updates the tables of all stores. An error of one store does not end the others.
+
+        Args:
+            parallel: how many stores of one server are migrated at the same time. Default: 4.
+            progress: called after each store. Default: none.
+
+        Returns:
+            A `StoreMigrated` for each store, in the order of the stores.
+
+        Raises:
+            FeatureMissing: the room has one store: use `migrate()`.
+        """
+        from postroom._many.migration import migrate_all
+
+        if self._tenants is None:
+            raise FeatureMissing(ONE_STORE)
+        await self.refresh()
+        return await migrate_all(self._tenants, check.count("parallel", parallel), progress)
 
     @property
     def boxes(self) -> list[Inbox | Outbox]:
@@ -188,7 +250,13 @@ class Postroom(RoomVerbs[Inbox, Outbox], Async, public="postroom.Postroom"):
         return [self._handled[each.box.key] for each in chosen]
 
     async def _check_schema(self) -> None:
-        """Raises if the tables do not fit: a worker on them would fail again and again."""
+        """Raises if the tables do not fit: a worker on them would fail again and again.
+
+        With many stores, reads their list: each store is checked when it is first looked at.
+        """
+        if self._tenants is not None:
+            await self.refresh()
+            return
         for handled in [each for each in self._handled.values() if len(each.handlers)]:
             try:
                 await self._store.find(handled.box, NO_MESSAGE)
@@ -277,7 +345,13 @@ class Postroom(RoomVerbs[Inbox, Outbox], Async, public="postroom.Postroom"):
         try:
             await self.stop()
         finally:
+            await self._close_stores()
+
+    async def _close_stores(self) -> None:
+        if self._tenants is None:
             await self._store.close()
+        elif (closing := self._tenants.stores.close_all()) is not None:
+            await closing
 
     def health(self) -> dict[str, BoxHealth]:
         """Returns the health of each box that runs. Not awaited.
@@ -291,12 +365,12 @@ class Postroom(RoomVerbs[Inbox, Outbox], Async, public="postroom.Postroom"):
         """Returns True if the store responds, the tables fit, and every started worker runs without an error.
 
         Returns:
-            False while the room stops, and after any error.
+            False while the room stops, and after any error. With many stores, the error of one store does not matter.
         """
         if self._supervisor.is_stopping:
             return False
         try:
-            for each in self.boxes[:1] or [self.inbox()]:
+            for each in (self.boxes[:1] or [self.inbox()]) if self._tenants is None else []:
                 await self._store.find(each.box, NO_MESSAGE)
         except Exception:  # noqa: BLE001 - after any error, the room is not ready
             return False
@@ -312,7 +386,7 @@ class Postroom(RoomVerbs[Inbox, Outbox], Async, public="postroom.Postroom"):
             A `Cleaned` by kind and name of the box.
         """
         chosen = [each for each in self._handled.values() if not names or each.name in names]
-        return {each.box.key: await self._janitor.clean(each) for each in chosen}
+        return {each.box.key: await self._source.clean(each) for each in chosen}
 
     async def drain(self, *, raise_errors: bool = False) -> int:
         """Handles all messages that are ready now, in all boxes with handlers. For tests and scripts.
@@ -328,6 +402,8 @@ class Postroom(RoomVerbs[Inbox, Outbox], Async, public="postroom.Postroom"):
             Exception: with `raise_errors`, the error of a handler; an ExceptionGroup if several messages failed.
             RoomClosed: the room is closed.
         """
+        if self._tenants is not None:
+            await self.refresh()
         return await self._supervisor.drain(
             self._handled.values(), raise_errors=check.flag("raise_errors", raise_errors)
         )

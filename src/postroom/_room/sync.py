@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self, Unpack
 
 from postroom._boxes.inbox import SyncInbox
 from postroom._boxes.outbox import SyncOutbox
 from postroom._kernel.policy import Box
 from postroom._kernel.program import Program, Sync, call, verb
-from postroom._room.base import RoomVerbs
+from postroom._room.base import ONE_STORE, RoomVerbs
+from postroom._room.options import RoomOptions
+from postroom.errors import FeatureMissing
+
+if TYPE_CHECKING:  # not at run time: it imports asyncio
+    from postroom._many.router import SyncRouter
 
 
 class SyncPostroom(RoomVerbs[SyncInbox, SyncOutbox], Sync, public="postroom.sync.Postroom"):
@@ -20,6 +25,25 @@ class SyncPostroom(RoomVerbs[SyncInbox, SyncOutbox], Sync, public="postroom.sync
 
     _mode = "sync"
 
+    def __init__(self, url: str | None = None, **options: Unpack[RoomOptions]) -> None:
+        super().__init__(url, **options)
+        self._router: SyncRouter | None = None
+        if self._tenants is not None:
+            from postroom._many.router import SyncRouter
+
+            self._router = SyncRouter(self._tenants, self._find_box)
+
+    @property
+    def router(self) -> SyncRouter:
+        """Finds the boxes of one store by its identifier, in a room with many stores.
+
+        Raises:
+            FeatureMissing: the room has one store.
+        """
+        if self._router is None:
+            raise FeatureMissing(ONE_STORE)
+        return self._router
+
     def _make_inbox(self, box: Box) -> SyncInbox:
         return SyncInbox(box, self._store)
 
@@ -29,7 +53,7 @@ class SyncPostroom(RoomVerbs[SyncInbox, SyncOutbox], Sync, public="postroom.sync
     @verb
     def close(self) -> Program[None]:
         """Closes connections. Closing twice does nothing."""
-        yield call(self._store.close)
+        yield call(self._store.close if self._tenants is None else self._tenants.stores.close_all)
 
     def __enter__(self) -> Self:
         return self

@@ -26,6 +26,7 @@ from postroom._runtime.in_hand import InHand
 from postroom._runtime.outcomes import Outcomes
 from postroom._runtime.reclaims import PendingReclaim
 from postroom._runtime.schedule import ClaimStart, PollSchedule, StoreBackoff, now
+from postroom._runtime.turn import Turn
 from postroom._runtime.work import Work
 from postroom.spi import StoredMessage
 
@@ -48,7 +49,9 @@ class Exchanges:
         schedule: PollSchedule,
         capacity: Capacity,
         work: Work,
+        turn: Turn | None = None,
     ) -> None:
+        """`turn`: limits a visit; None for a worker with one store."""
         self._store = store
         self._box = box
         self._owner = owner
@@ -59,10 +62,12 @@ class Exchanges:
         self._schedule = schedule
         self._capacity = capacity
         self._work = work
+        self._turn = turn
         self._store_backoff = StoreBackoff()
         self._is_stopping = False
         self.is_draining = False
-        """Whether it ends when nothing more can be claimed, and an error of the store ends it."""
+        """Whether it ends when nothing more can be claimed. An error of the store ends it too. But a visit goes on
+        while it has messages in hand: their outcomes must be stored."""
         self.claimed = 0
         """Messages that were claimed so far."""
         self.last_error: str | None = None
@@ -107,7 +112,9 @@ class Exchanges:
             self._schedule.wake()  # the last claim left it out, so it proves nothing about this topic
         if not self._schedule.is_due(now()):
             return 0
-        return self._box.work.batch_size if self._capacity.has_room() else 0
+        if not self._capacity.has_room():
+            return 0
+        return self._box.work.batch_size if self._turn is None else self._turn.limit
 
     async def _wait_until_due(self) -> None:
         self._due.clear()
@@ -131,7 +138,7 @@ class Exchanges:
         try:
             stored, messages = await self._call_store(outcomes, limit)
         except Exception as error:
-            if self.is_draining:
+            if self.is_draining and (self._turn is None or not self._in_hand):
                 self._outcomes.put_back(outcomes)
                 raise
             self._failed(error, outcomes, is_refused=is_refused)
@@ -146,8 +153,7 @@ class Exchanges:
             if self._in_hand.suspect is not None:
                 self._work.wake()  # a suspect waits until no claim is under way
         if self.last_error is not None:
-            _log.info("%s the store works again", self._where)
-        self.last_error = None
+            self._recovered()
         self._store_backoff.end()
         if is_refused:
             self._outcomes.refusal_backoff.end()
@@ -156,6 +162,13 @@ class Exchanges:
             self._receive(start, messages, limit, started)
         elif any(map(self._outcomes.frees, outcomes)):
             self.wake()  # only now: a claim beside this exchange may have come before it was committed
+
+    def _recovered(self) -> None:
+        self.last_error = None
+        if self._turn is None:
+            _log.info("%s the store works again", self._where)
+        else:
+            self._turn.recovered()
 
     async def _call_store(
         self, outcomes: list[ClaimSettlement], limit: int
@@ -190,6 +203,10 @@ class Exchanges:
         if now() < backoff.until:
             return  # the other exchange has failed, too, and logged it
         self.last_error = type(error).__name__
+        if self._turn is not None:
+            self._turn.failed(error)
+            backoff.begin(now())
+            return
         is_transient = self._store.is_transient(error)  # a traceback is of use only for other errors
         self._store.errors.log(
             logging.ERROR,
@@ -234,6 +251,8 @@ class Exchanges:
             received = self._in_hand.receive(messages, started, self._outcomes.is_pending)
             self._outcomes.release(received.behind)
             self._work.begin(received.ready)
+            if self._turn is not None and not self._turn.claimed(len(messages)):
+                self._is_stopping = self._capacity.is_closed = True
         elif self.is_draining:
             # A message in hand, or one that another claim brings, may free a group or be ready again.
-            self._is_stopping = not self._in_hand and not self._schedule.under_way
+            self._is_stopping |= not self._in_hand and not self._schedule.under_way

@@ -25,9 +25,10 @@ class Received(NamedTuple):
 class InHand:
     """The messages in hand, with their leases."""
 
-    def __init__(self, box: Box, handlers: Handlers, on_removal: Callable[[], None]) -> None:
-        """`on_removal`: called after messages were removed."""
+    def __init__(self, box: Box, store: str, handlers: Handlers, on_removal: Callable[[], None]) -> None:
+        """`store`: its name. `on_removal`: called after messages were removed."""
         self._box = box
+        self._store = store
         self._on_removal = on_removal
         self._handlers = handlers
         self._lease_seconds = box.work.lease.total_seconds()
@@ -65,7 +66,7 @@ class InHand:
         received: list[HeldMessage] = []
         reclaimed: list[StoredMessage] = []
         continued: set[str | None] = set()
-        in_hand, handler_of = self._messages, self._handlers.get
+        in_hand, handler_of, store = self._messages, self._handlers.get, self._store
         for message in messages:
             claim = message.claim
             if claim is None:
@@ -79,7 +80,7 @@ class InHand:
                     payload = decode(message.payload) if decode is not None else _decoded(message, handler)
                 except Exception:  # noqa: BLE001 - the validation of a user's type may raise anything
                     payload = _decoded(message, handler)
-                held = in_hand[id_] = message.held(payload, Lease(claim, ends))
+                held = in_hand[id_] = message.held(payload, Lease(claim, ends, store))
                 received.append(held)
                 if message.lost_leases and self._is_suspect(message):
                     self.suspect = id_

@@ -26,6 +26,7 @@ from postroom._runtime.message_log import MessageLog
 from postroom._runtime.outcomes import Outcomes
 from postroom._runtime.results import Results
 from postroom._runtime.schedule import PollSchedule, now
+from postroom._runtime.turn import NO_LIMIT, Turn
 from postroom._runtime.work import Work
 
 _log = logging.getLogger("postroom")
@@ -38,27 +39,43 @@ class Pump:
     """Claims, handles and settles the messages of one box."""
 
     def __init__(
-        self, store: WorkerStore, box: Box, handlers: Handlers, *, topics: frozenset[str] | None = None
+        self,
+        store: WorkerStore,
+        box: Box,
+        handlers: Handlers,
+        *,
+        topics: frozenset[str] | None = None,
+        turn: Turn | None = None,
     ) -> None:
-        """`topics`: those that it claims; None is all."""
+        """`topics`: those that it claims; None is all. `turn`: limits a visit to one of many stores."""
         self.box = box
         self._store = store
+        self._is_visit = turn is not None
         self.owner = OwnerToken.new()
         where = escape(f"store={store.name} box={box.key}")
         log = MessageLog(box, where, store.errors)
         pauses = (*box.work.idle, box.work.read_delay)
         schedule = PollSchedule(*(pause.total_seconds() for pause in pauses))
-        self._in_hand = InHand(box, handlers, self._message_removed)
+        self._in_hand = InHand(box, store.name, handlers, self._message_removed)
         self._outcomes = Outcomes(box, self._in_hand, schedule.wake, joins=store.features.joins)
         self._executor = Executor(box, where, self._emit, store.is_observed)
         self._results = Results(box, handlers, self._in_hand, self._outcomes, log, store.errors, self._emit)
         transactions = HandlerTransactions(store, box, self._executor, self._results, self._outcomes, self._in_hand)
         self._work = Work(
-            box, handlers, self._in_hand, self._outcomes, schedule, self._executor, self._results, transactions, log
+            box,
+            handlers,
+            self._in_hand,
+            self._outcomes,
+            schedule,
+            self._executor,
+            self._results,
+            transactions,
+            log,
+            NO_LIMIT if turn is None else turn.slots,
         )
         capacity = Capacity(box, handlers, topics, self._in_hand, self._outcomes, schedule, self._work)
         self._exchanges = Exchanges(
-            store, box, self.owner, where, self._in_hand, self._outcomes, schedule, capacity, self._work
+            store, box, self.owner, where, self._in_hand, self._outcomes, schedule, capacity, self._work, turn
         )
         self._leases = LeaseRenewal(store, box, where, self._in_hand, self._outcomes)
         self.where = where
@@ -69,7 +86,8 @@ class Pump:
         """Runs until `stop` was called and nothing is in hand."""
         await self.release_all()  # an earlier run may have failed
         self._executor.closing, self._executor.runner = False, asyncio.current_task()
-        count = MAX_EXCHANGES if self._store.features.concurrent else 1
+        # A visit has one exchange at a time, so that a second claim does not begin before its turn ends.
+        count = MAX_EXCHANGES if self._store.features.concurrent and not self._is_visit else 1
         exchanges = [asyncio.create_task(self._exchanges.run()) for _ in range(count)]
         helpers = [asyncio.create_task(self._work.run()) for _ in range(self.box.work.concurrency)]
         if self.box.work.renew:
@@ -143,9 +161,9 @@ class Pump:
         return self._exchanges.last_error
 
     @property
-    def raised(self) -> dict[int, BaseException]:
-        """After `drain`: the last error that a handler raised, by message."""
-        return self._results.raised or {}
+    def raised(self) -> dict[tuple[str, int], BaseException]:
+        """After `drain`: the last error that a handler raised, by store and message."""
+        return {(self._store.name, id_): error for id_, error in (self._results.raised or {}).items()}
 
     @property
     def threads(self) -> int:

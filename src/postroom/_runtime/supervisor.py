@@ -1,9 +1,4 @@
-"""The supervisor: starts and stops the pumps and the janitor of a room, and calls the hooks around them.
-
-A pump is woken in three ways: by the observer `Supervisor.wake`, after a verb of this process; by the listener, which
-waits for notifications of the store (`_listen`); and by polling, which needs neither. See `schedule.py` for why no
-wake-up is lost.
-"""
+"""The supervisor: starts and stops the workers and the cleaning of a room, and calls the hooks around them."""
 
 from __future__ import annotations
 
@@ -11,19 +6,16 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from datetime import UTC, datetime, timedelta
-from typing import NamedTuple, NoReturn
+from datetime import timedelta
+from typing import Generic, NamedTuple, NoReturn
 
 from postroom._boxes.handled_box import HandledBox
-from postroom._kernel.cancellation import check_cancelled
 from postroom._kernel.local import PerLoop
 from postroom._kernel.observer import Event
-from postroom._room_store import WorkerStore
-from postroom._runtime.janitor import Janitor
-from postroom._runtime.pump import Pump
 from postroom._runtime.service import Service
 from postroom._runtime.values import BoxHealth
 from postroom._runtime.watchdog import Watchdog
+from postroom._runtime.worker import Worker, WorkerSource, WorkerT
 from postroom.errors import RoomClosed
 
 _log = logging.getLogger("postroom")
@@ -35,17 +27,25 @@ LISTEN_RETRY_SECONDS = 2.0
 
 
 class _Running(NamedTuple):
-    pump: Pump
+    worker: Worker
     service: Service
 
 
-class _LoopState:
+class _LoopState(Generic[WorkerT]):
     """The workers of a room in one event loop."""
 
-    def __init__(self, listener: Service, store_name: str) -> None:
+    def __init__(self, source: WorkerSource[WorkerT]) -> None:
         self.running: dict[str, _Running] = {}
-        self.listener = listener
-        self.watchdog = Watchdog(store_name, lambda: [pump for pump, _ in list(self.running.values())])
+        self.workers: dict[str, WorkerT] = {}
+        """The workers of `running`, by box key."""
+        self.listener = Service(
+            f"store={source.name} listener",
+            lambda: source.listen(self.workers),
+            restart_delay=LISTEN_RETRY_SECONDS,
+            errors=source.errors,
+            is_transient=source.is_transient,
+        )
+        self.watchdog = Watchdog(source.name, lambda: list(self.workers.values()))
         self.change = asyncio.Lock()
         """Held while workers are started or stopped."""
         self.stops_at_once = asyncio.Event()
@@ -54,7 +54,7 @@ class _LoopState:
         self.is_stopping = False
 
 
-class Supervisor:
+class Supervisor(Generic[WorkerT]):
     """Runs the workers of one room. To start what runs, or to stop what does not run, does nothing.
 
     Workers belong to the event loop in which they were started, and each loop has its own. The workers of a loop that
@@ -63,31 +63,21 @@ class Supervisor:
 
     def __init__(
         self,
-        store: WorkerStore,
-        janitor: Janitor,
+        source: WorkerSource[WorkerT],
         *,
         shutdown_timeout: timedelta,
         cleans_without_handlers: bool = False,
     ) -> None:
-        self._store = store
-        self._janitor = janitor
+        self._source = source
         self.shutdown_seconds = shutdown_timeout.total_seconds()
         """How long a stop waits for handlers."""
         self.cleans_without_handlers = cleans_without_handlers
         """Whether the janitor also runs in a room without handlers."""
-        self._states = PerLoop(self._new_state)
+        self._states = PerLoop(lambda: _LoopState(source))
         self.is_closed = False
         """Whether the room is closed. Nothing can be started any more."""
         self.on_start: list[Hook] = []
         self.on_stop: list[Hook] = []
-
-    def _new_state(self) -> _LoopState:
-        name = f"store={self._store.name} listener"
-        errors, is_transient = self._store.errors, self._store.is_transient
-        return _LoopState(
-            Service(name, self._listen, restart_delay=LISTEN_RETRY_SECONDS, errors=errors, is_transient=is_transient),
-            self._store.name,
-        )
 
     @property
     def is_running(self) -> bool:
@@ -110,7 +100,7 @@ class Supervisor:
             raise RoomClosed
 
     async def start(self, boxes: Iterable[HandledBox], check: Callable[[], Awaitable[None]]) -> None:
-        """Calls the hooks in their order, then `check`, then starts a pump for each box that has handlers.
+        """Calls the hooks in their order, then `check`, then starts a worker for each box that has handlers.
 
         If a hook or `check` raises, the stop hooks are called. `check` comes after the hooks, since a hook may make the
         tables that it looks for.
@@ -124,11 +114,11 @@ class Supervisor:
             boxes = list(boxes)
             working = [box for box in boxes if len(box.handlers)]
             for box in working:
-                self._start_pump(state, box)
-            if working and self._store.features.notify:
+                self._start_worker(state, box)
+            if self._source.discovers or (working and self._source.listens):
                 state.listener.start()
             if working or self.cleans_without_handlers:
-                self._janitor.start(boxes, self._store, self._is_overdue)
+                self._source.start_cleaning(boxes, state.workers)
             state.is_started = True
 
     async def _start_hooks(self, check: Callable[[], Awaitable[None]]) -> None:
@@ -142,59 +132,53 @@ class Supervisor:
             await self._stop_hooks(begun)
             raise
 
-    def _start_pump(self, state: _LoopState, box: HandledBox) -> None:
-        if box.box.key in state.running:
+    def _start_worker(self, state: _LoopState[WorkerT], box: HandledBox) -> None:
+        key = box.box.key
+        if key in state.running:
             return
-        pump = Pump(self._store, box.box, box.handlers, topics=box.claimed_topics)
-        name = f"store={self._store.name} box={box.box.key} worker"
-        service = Service(name, pump.run, restart_delay=1.0, errors=self._store.errors)
-        state.running[box.box.key] = _Running(pump, service)
+        worker = state.workers[key] = self._source.make(box)
+        name = f"store={self._source.name} box={key} worker"
+        service = Service(name, worker.run, restart_delay=1.0, errors=self._source.errors)
+        state.running[key] = _Running(worker, service)
         service.start()
         state.watchdog.start()
 
     async def start_box(self, box: HandledBox) -> None:
-        """Starts the pump of one box, without hooks."""
+        """Starts the worker of one box, without hooks."""
         self._check_open()
         state = self._states.get()
         async with state.change:
             if len(box.handlers):
-                await self._check_order(box)
-                self._start_pump(state, box)
-
-    async def _check_order(self, box: HandledBox) -> None:
-        """Raises OrderMismatch before a worker starts that could not claim. If the store fails, the claim checks."""
-        try:
-            await self._store.check_order(box.box)
-        except Exception as error:
-            if not self._store.is_transient(error):
-                raise
+                await self._source.check(box)
+                self._start_worker(state, box)
 
     async def stop_box(self, key: str) -> None:
-        """Stops the pump of one box, without hooks."""
+        """Stops the worker of one box, without hooks."""
         state = self._states.get()
         async with state.change:
-            await self._stop_pumps(state, [key])
+            await self._stop_workers(state, [key])
 
     async def stop(self) -> None:
-        """Stops the pumps, then the janitor; then calls the hooks in reverse order. Logs the errors of hooks."""
+        """Stops the workers, then the cleaning; then calls the hooks in reverse order. Logs the errors of hooks."""
         state = self._states.get()
         async with state.change:
             state.is_stopping = state.is_started
             try:
-                await self._stop_pumps(state, list(state.running))
+                await self._stop_workers(state, list(state.running))
                 await state.listener.cancel()
-                await self._janitor.stop()
+                await self._source.stop_cleaning()
                 if state.is_started:
                     state.is_started = False
                     await self._stop_hooks(len(self.on_start))
             finally:
                 state.is_stopping = False
 
-    async def _stop_pumps(self, state: _LoopState, keys: list[str]) -> None:
+    async def _stop_workers(self, state: _LoopState[WorkerT], keys: list[str]) -> None:
         stopping = [state.running.pop(key) for key in keys if key in state.running]
-        for pump, _ in stopping:
-            pump.stop()
-        await asyncio.gather(*(self._end(pump, service, state.stops_at_once) for pump, service in stopping))
+        for worker, _ in stopping:
+            worker.stop()
+            state.workers.pop(worker.box.key)
+        await asyncio.gather(*(self._end(worker, service, state.stops_at_once) for worker, service in stopping))
         if not state.running:
             state.watchdog.stop()
 
@@ -202,25 +186,25 @@ class Supervisor:
         """Ends the wait of a stop in this event loop: handlers are cancelled, and messages are released."""
         self._states.get().stops_at_once.set()
 
-    async def _end(self, pump: Pump, service: Service, at_once: asyncio.Event) -> None:
+    async def _end(self, worker: Worker, service: Service, at_once: asyncio.Event) -> None:
         try:
             if not await service.ends_within(self.shutdown_seconds, unless=at_once):
                 why = "is stopped at once" if at_once.is_set() else f"did not end in {self.shutdown_seconds:.0f} s"
                 _log.warning("%s %s: its messages are given back", service.name, why)
         finally:
             await service.cancel()
-            if pump.threads:
+            if worker.threads:
                 _log.warning(
                     "%s: handlers still run in threads (%d), which cannot be cancelled: the process ends when they "
                     "return, or by SIGTERM",
                     service.name,
-                    pump.threads,
+                    worker.threads,
                 )
             try:
-                await pump.release_all()
+                await worker.release_all()
             except Exception as error:  # noqa: BLE001 - the leases end, and other workers claim the messages
                 message = "%s could not give its messages back"
-                self._store.errors.log(logging.ERROR, message, service.name, error=error)
+                self._source.errors.log(logging.ERROR, message, service.name, error=error)
 
     async def _stop_hooks(self, begun: int) -> None:
         # The stop hook of each start hook that was called, even if that hook raised.
@@ -230,60 +214,38 @@ class Supervisor:
                 await _call(hook)
             except Exception as error:  # noqa: BLE001 - the other hooks must run, too
                 message = "store=%s a hook failed on stop"
-                self._store.errors.log(logging.ERROR, message, self._store.name, error=error)
+                self._source.errors.log(logging.ERROR, message, self._source.name, error=error)
 
     def wake(self, event: Event) -> None:
-        """Wakes the pump of a box after a verb of this process, now and when its messages become due."""
-        running = self._states.get().running.get(event.box.key)
-        if running is None or event.error is not None:
-            return
-        running.pump.wake()
-        if event.verb == "put":
-            now = datetime.now(UTC)
-            for due in {draft.due for draft in event.given if draft.due is not None and draft.due > now}:
-                running.pump.expect((due - now).total_seconds())
-
-    async def _listen(self) -> None:
-        """Wakes pumps when the store notifies of a message that another process has put.
-
-        After a reconnect, the store returns no keys: notifications may be lost, so every pump claims.
-        """
-        running = self._states.get().running
-        while True:
-            check_cancelled()
-            keys = await self._store.wait()
-            for key, (pump, _) in running.items():
-                if not keys or key in keys:
-                    pump.wake()
-
-    def _is_overdue(self, key: str) -> bool:
-        running = self._states.get().running.get(key)
-        return running is not None and running.pump.is_overdue
+        """Wakes the workers of this event loop after a verb of this process."""
+        workers = self._states.get().workers
+        if workers and event.error is None:
+            self._source.wake(event, workers)
 
     def runs(self, key: str) -> bool:
-        """Returns True if the pump of this box runs in any event loop of this process."""
+        """Returns True if the worker of this box runs in any event loop of this process."""
         return any(
             key in state.running and state.running[key].service.is_running for state in self._states.everywhere()
         )
 
     def health(self) -> dict[str, BoxHealth]:
         return {
-            key: BoxHealth(service.is_running, pump.in_hand, pump.claimed, pump.last_error)
+            key: BoxHealth(service.is_running, worker.in_hand, worker.claimed, worker.last_error)
             for state in self._states.everywhere()
-            for key, (pump, service) in state.running.items()
+            for key, (worker, service) in state.running.items()
         }
 
     async def drain(self, boxes: Iterable[HandledBox], *, raise_errors: bool = False) -> int:
         """Handles all messages that are ready, and starts no worker. Returns how many messages were claimed."""
         self._check_open()
         total = 0
-        errors: dict[int, BaseException] = {}
+        errors: dict[tuple[str, int], BaseException] = {}
         while True:
             claimed = 0
             for box in [box for box in boxes if len(box.handlers)]:
-                pump = Pump(self._store, box.box, box.handlers, topics=box.claimed_topics)
-                claimed += await pump.drain()
-                errors |= pump.raised
+                worker = self._source.make(box)
+                claimed += await worker.drain()
+                errors |= worker.raised
             total += claimed
             if not claimed:
                 break

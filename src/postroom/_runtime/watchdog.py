@@ -22,8 +22,8 @@ from postroom._kernel.message import AnyMessage
 from postroom._kernel.texts import escape
 from postroom._runtime.execute import Executor
 from postroom._runtime.message_log import handler_name, name
-from postroom._runtime.pump import Pump
 from postroom._runtime.work import Work
+from postroom._runtime.worker import Worker
 
 _log = logging.getLogger("postroom")
 
@@ -50,10 +50,10 @@ class Call(NamedTuple):
 class Watchdog:
     """Watches the event loop in which it is started."""
 
-    def __init__(self, store_name: str, pumps: Callable[[], Sequence[Pump]]) -> None:
-        """`pumps`: returns the pumps of the loop. It is called in another thread."""
+    def __init__(self, store_name: str, workers: Callable[[], Sequence[Worker]]) -> None:
+        """`workers`: returns the workers of the loop. It is called in another thread."""
         self._where = escape(f"store={store_name}")
-        self.pumps = pumps
+        self.workers = workers
         self._watch: _Watch | None = None
 
     def start(self) -> None:
@@ -105,7 +105,7 @@ class _Watch(threading.Thread):
 
     def _pause(self) -> float:
         """Returns a quarter of the shortest lease, so that the report comes before a lease ends."""
-        leases = [pump.box.work.lease.total_seconds() for pump in self._pumps()]
+        leases = [worker.box.work.lease.total_seconds() for worker in self._workers()]
         self._lease = min(leases, default=self._lease)
         return max(self._lease / 4, MIN_BLOCKED_SECONDS / 2)
 
@@ -135,9 +135,9 @@ class _Watch(threading.Thread):
         loop = self._loop()
         return loop is None or loop.is_closed()
 
-    def _pumps(self) -> Sequence[Pump]:
+    def _workers(self) -> Sequence[Worker]:
         watchdog = self._watchdog()
-        return () if watchdog is None else watchdog.pumps()
+        return () if watchdog is None else watchdog.workers()
 
     def _report(self, seconds: float) -> bool:
         frame = sys._current_frames().get(self._loop_thread)  # noqa: SLF001 - the documented way to another stack
@@ -148,7 +148,7 @@ class _Watch(threading.Thread):
             which = f"{_names(call.messages)} handler={handler_name(call.handler)}"
             at = _lines(call.frames)
             _log.warning("%s %s blocks the event loop since %.1f s at %s: %s", call.where, which, seconds, at, ADVICE)
-        elif any(pump.in_hand for pump in self._pumps()):
+        elif any(worker.in_hand for worker in self._workers()):
             message = (
                 "%s the event loop is blocked since %.1f s by code outside of handlers, at %s: leases are not renewed"
             )

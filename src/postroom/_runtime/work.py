@@ -7,6 +7,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
 from itertools import chain as chained
 
 from postroom._boxes.handlers import Handler, Handlers
@@ -45,7 +46,10 @@ class Work:
         results: Results,
         transactions: HandlerTransactions,
         log: MessageLog,
+        slots: AbstractAsyncContextManager[object],
     ) -> None:
+        """`slots`: entered while a unit is done."""
+        self._slots = slots
         self._box = box
         self._handlers = handlers
         self._in_hand = in_hand
@@ -133,7 +137,8 @@ class Work:
                 await self._ready.wait()
                 began = time.monotonic()
                 continue
-            await self._do_first(chain)
+            async with self._slots:
+                await self._do_first(chain)
             if time.monotonic() - began > YIELD_AFTER_SECONDS:
                 await asyncio.sleep(0)
                 began = time.monotonic()

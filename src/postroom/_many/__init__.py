@@ -1,0 +1,1 @@
+"""Rooms with many stores: one for each tenant (decision 0016)."""

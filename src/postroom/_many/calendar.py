@@ -1,0 +1,405 @@
+"""The calendar: when to look at each store (decision 0016).
+
+One task and one heap serve all stores. A look is one call of `attend`, which returns when the next message of each box
+can be claimed. If one is due, the store is offered to the dispatcher of that box. Otherwise the store is closed. Its
+next look is when a message becomes due, after a hint, or after `look_seconds`.
+
+Why no message waits for ever: every store has an entry, every entry has a time in the heap or a look under way, and
+every look ends with a new time in the heap. Hints only make that time earlier.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import random
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from datetime import timedelta
+from heapq import heappop, heappush
+from typing import Protocol
+from uuid import UUID
+
+from postroom._kernel.cancellation import check_cancelled
+from postroom._kernel.texts import ErrorTexts
+from postroom._many.breaker import Breaker
+from postroom._many.lanes import Lanes
+from postroom._many.servers import AsyncOpenStores
+from postroom._many.tenant import Tenant
+from postroom._room_store import WorkerStore
+from postroom._runtime.schedule import now
+from postroom.errors import FeatureMissing, OrderMismatch, SchemaError
+from postroom.spi import Attendance, Attendant
+
+_log = logging.getLogger("postroom")
+
+LEASE = timedelta(seconds=240)
+"""How long a process attends a store. It is not renewed, so that stores are shared anew."""
+HANDOVER_SECONDS = 10.0
+"""How long a process that attends all stores waits after the end of a lease, so that another one can take it."""
+HELP_SECONDS = 5.0
+"""How long a message may be due in a store that another process attends, before this process helps."""
+HELP_INTERVAL = 30.0
+"""The shortest pause between two looks at a store that another process attends."""
+ECHO_SECONDS = 2.0
+"""A hint this soon after a visit may come from the visit itself, so the look waits for this long."""
+UNCOMMITTED_SECONDS = 10.0
+"""How long the commit of a put in a caller's transaction is awaited by looks."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 60.0
+"""The pauses after visits that found nothing, although a message seemed to be due."""
+DAY_SECONDS = 86400.0
+"""How often an idle store is cleaned."""
+
+
+_random = random.uniform  # spreads load, guards nothing
+
+
+class Dispatches(Protocol):
+    """The dispatcher of a box, as the calendar sees it."""
+
+    def offer(self, tenant: Tenant) -> None:
+        """Makes a store ready."""
+
+    def withdraw(self, key: str) -> None:
+        """Makes a store not ready."""
+
+    def remove(self, key: str) -> None:
+        """Makes a store not ready, and stops its visit."""
+
+
+class Entry:
+    """When to look at one store."""
+
+    __slots__ = (
+        "active",
+        "again",
+        "at",
+        "breaker",
+        "cleaned_at",
+        "free_at",
+        "held_until",
+        "is_fit",
+        "is_looking",
+        "left_at",
+        "looked_at",
+        "not_before",
+        "pause",
+        "tenant",
+        "uncommitted_since",
+    )
+
+    def __init__(self, tenant: Tenant, at: float) -> None:
+        self.tenant = tenant
+        self.at = math.inf
+        """The time of the next look; infinite while one waits or is under way."""
+        self.is_looking = False
+        self.again = math.inf
+        """When to look again after the look that waits or is under way."""
+        self.breaker = Breaker()
+        self.is_fit = False
+        """Whether the store can do what the boxes need."""
+        self.free_at = 0.0
+        """When the soft lease of another process ends."""
+        self.held_until = 0.0
+        """When the soft lease of this process ends."""
+        self.looked_at = self.left_at = -math.inf
+        """When the last look and the last visit ended."""
+        self.pause = self.not_before = 0.0
+        """After a visit that found nothing: the pause, and its end."""
+        self.uncommitted_since: float | None = None
+        """When a message was put in a transaction that may be open."""
+        self.active = False
+        """Whether messages were claimed since it was cleaned."""
+        self.cleaned_at = at - _random(0, DAY_SECONDS)
+
+
+class Calendar:
+    """The looks of one event loop."""
+
+    def __init__(
+        self,
+        stores: AsyncOpenStores,
+        process: UUID,
+        errors: ErrorTexts,
+        *,
+        fits: Callable[[WorkerStore], None],
+        clean: Callable[[WorkerStore], Awaitable[None]],
+        clean_seconds: float,
+        look_seconds: float,
+        seen: Callable[[Tenant], bool],
+    ) -> None:
+        """`fits`: raises if a store cannot do what the boxes need. `clean`: reaps and purges
+        the boxes of a store; `clean_seconds`: the pause between two calls of it for a busy store. `look_seconds`: the
+        pause between two looks at a store that gives no hint. `seen`: takes the present state of a store as seen by its
+        probe, and returns whether it had changed."""
+        self._stores = stores
+        self._process = process
+        self._errors = errors
+        self._dispatchers: dict[str, Dispatches] = {}
+        self._fits = fits
+        self._clean = clean
+        self._clean_seconds = clean_seconds
+        self._look_seconds = look_seconds
+        self._seen = seen
+        self._entries: dict[str, Entry] = {}
+        self._heap: list[tuple[float, int, Entry]] = []
+        self._pushed = 0
+        self._changed = asyncio.Event()
+        self._lanes = Lanes()
+        self._held = 0
+        """How many stores this process attends."""
+        self.looks = 0
+        """Looks that have begun so far."""
+
+    # -- the stores ----------------------------------------------------------------------------------------------
+
+    def add(self, tenants: Iterable[Tenant]) -> None:
+        """Adds stores. The first look at each is due, if there are dispatchers."""
+        for tenant in tenants:
+            entry = self._entries[tenant.key] = Entry(tenant, now())
+            if self._dispatchers:
+                self._look_at(entry, now())
+
+    def remove(self, tenants: Iterable[Tenant]) -> None:
+        """Removes stores."""
+        for tenant in tenants:
+            entry = self._entries.pop(tenant.key, None)
+            if entry is not None:
+                entry.at = math.inf
+                self._held -= bool(entry.held_until)
+            for dispatcher in self._dispatchers.values():
+                dispatcher.remove(tenant.key)
+
+    def clear(self) -> None:
+        """Removes all stores."""
+        self._entries.clear()
+        self._heap.clear()
+        self._held = 0
+
+    def attach(self, box: str, dispatcher: Dispatches) -> None:
+        """Adds the dispatcher of a box. A look at every store is due."""
+        self._dispatchers[box] = dispatcher
+        for entry in self._entries.values():
+            self._look_at(entry, max(now(), entry.breaker.until))
+
+    def detach(self, box: str) -> None:
+        """Removes the dispatcher of a box."""
+        self._dispatchers.pop(box, None)
+
+    def failing(self) -> dict[str, float]:
+        """Returns the stores that have failed, and for how many seconds."""
+        opened = {key: entry.breaker.opened_at for key, entry in self._entries.items()}
+        return {key: now() - at for key, at in opened.items() if at is not None}
+
+    # -- when a look is due --------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Begins looks when they are due, until it is cancelled."""
+        try:
+            while True:
+                check_cancelled()
+                self._changed.clear()
+                self._begin_due_looks()
+                at = self._heap[0][0] if self._heap else None
+                with suppress(TimeoutError):
+                    async with asyncio.timeout_at(at):
+                        await self._changed.wait()
+        finally:
+            await self._lanes.close()
+
+    def _begin_due_looks(self) -> None:
+        at = now()
+        while self._heap and self._heap[0][0] <= at:
+            due, _, entry = heappop(self._heap)
+            if entry.at == due:  # otherwise it has got another time since
+                entry.at, entry.is_looking = math.inf, True
+                self._lanes.enter(entry.tenant.server, self._look, entry, is_suspect=entry.breaker.is_open)
+
+    def _look_at(self, entry: Entry, at: float) -> None:
+        """Makes a look due at this time, unless an earlier one is due."""
+        if entry.is_looking:
+            entry.again = min(entry.again, at)  # the look that is under way may have come too early
+            return
+        if at >= entry.at:
+            return
+        entry.at = at
+        self._pushed += 1
+        heappush(self._heap, (at, self._pushed, entry))
+        if self._heap[0][2] is entry:
+            self._changed.set()
+
+    def expect(self, key: str, seconds: float) -> None:
+        """Makes a look at a store due in so many seconds: a message becomes due then."""
+        entry = self._entries.get(key)
+        if entry is not None and not entry.breaker.is_open:
+            self._look_at(entry, now() + seconds)
+
+    def put(self, key: str, box: str, *, is_committed: bool) -> None:
+        """A verb of this process may have made a message claimable: offers the store without a look."""
+        entry, dispatcher = self._entries.get(key), self._dispatchers.get(box)
+        if entry is None or dispatcher is None or entry.breaker.is_open:
+            return
+        entry.pause = entry.not_before = 0.0
+        if is_committed:
+            dispatcher.offer(entry.tenant)
+        else:
+            entry.uncommitted_since = now()
+            self._look_at(entry, now() + FIRST_PAUSE)
+
+    def hint(self, key: str) -> None:
+        """Another process may have put a message."""
+        entry = self._entries.get(key)
+        if entry is None or entry.breaker.is_open:
+            return
+        entry.pause = entry.not_before = 0.0
+        if entry.free_at > now():
+            # The other process looks at it. If that process has ended, this one finds the message later.
+            self._look_at(entry, max(now() + HELP_SECONDS, entry.looked_at + HELP_INTERVAL))
+        else:
+            self._look_at(entry, max(now(), entry.left_at + ECHO_SECONDS))
+
+    def left(self, tenant: Tenant, claimed: int) -> None:
+        """A visit has ended because it found nothing more; it had claimed so many messages."""
+        entry = self._entries.get(tenant.key)
+        if entry is None:
+            return
+        entry.left_at = now()
+        if claimed:
+            entry.pause = 0.0
+        else:
+            entry.pause = min(max(entry.pause * 2, FIRST_PAUSE), LONGEST_PAUSE)
+        entry.not_before = now() + entry.pause
+        self._look_at(entry, now())
+
+    def claimed(self, tenant: Tenant) -> None:
+        """A visit has claimed messages."""
+        entry = self._entries.get(tenant.key)
+        if entry is not None:
+            entry.active = True
+            if now() - entry.cleaned_at > self._clean_seconds:
+                self._look_at(entry, now())
+
+    # -- a look --------------------------------------------------------------------------------------------------
+
+    async def _look(self, entry: Entry) -> None:
+        tenant = entry.tenant
+        was_open = tenant.opened is not None
+        self.looks += 1
+        self._seen(tenant)  # before the look: a change after it is a hint
+        try:
+            async with self._stores.using(tenant) as store:
+                entry.again = math.inf  # what came before is seen
+                attendance = await self._attend(store, entry)
+                offered, at = self._note(entry, attendance)
+                await self._clean_if_due(entry, store)
+        except Exception as error:  # noqa: BLE001 - whatever fails, the store is tried again
+            entry.is_looking, entry.again = False, math.inf
+            self.failed(tenant, error)
+            return
+        except BaseException:
+            entry.is_looking = False
+            raise
+        entry.looked_at = now()
+        self.recovered(tenant)
+        if not (offered or was_open):
+            at = min(at, await self._close(tenant))
+        at, entry.again, entry.is_looking = min(at, entry.again), math.inf, False
+        if self._entries.get(tenant.key) is entry:
+            self._look_at(entry, at)
+
+    async def _close(self, tenant: Tenant) -> float:
+        """Closes a store after a look that found nothing. Returns when to look again, if its probe saw a change.
+
+        To close a store may change its files, as a message of another process does. So a change is noted before and
+        forgotten after it.
+        """
+        has_changed = self._seen(tenant)
+        await self._stores.close_idle(tenant)
+        self._seen(tenant)
+        return now() + ECHO_SECONDS if has_changed else math.inf
+
+    async def _attend(self, store: WorkerStore, entry: Entry) -> Attendance:
+        if not entry.is_fit:
+            self._fits(store)
+            entry.is_fit = True
+        boxes = list(self._dispatchers)
+        if isinstance(store, Attendant):
+            return await store.attend(boxes, self._process, LEASE)
+        return Attendance(dict.fromkeys(boxes, 0.0), None)  # a store without `attend` is polled
+
+    def _note(self, entry: Entry, attendance: Attendance) -> tuple[bool, float]:
+        """Offers the store if a message is due. Returns whether it is offered, and when to look again."""
+        at = now()
+        self._note_lease(entry, attendance.free_in)
+        patience = 0.0 if attendance.free_in is None else HELP_SECONDS
+        offered, next_look = False, self._regular_look(entry)
+        for key, seconds in attendance.due.items():
+            if seconds > -patience:
+                next_look = min(next_look, at + max(seconds + patience, 0.0))
+            elif at < entry.not_before:
+                next_look = min(next_look, entry.not_before)
+            elif key in self._dispatchers:
+                self._dispatchers[key].offer(entry.tenant)
+                offered = True
+        if entry.uncommitted_since is not None:
+            waited = at - entry.uncommitted_since
+            if offered or waited > UNCOMMITTED_SECONDS:
+                entry.uncommitted_since = None
+            else:
+                next_look = min(next_look, at + max(waited, FIRST_PAUSE))
+        return offered, next_look
+
+    def _note_lease(self, entry: Entry, free_in: float | None) -> None:
+        was_held, at = bool(entry.held_until), now()
+        if free_in is not None:
+            entry.free_at, entry.held_until = at + free_in, 0.0
+        elif entry.held_until <= at:
+            entry.free_at, entry.held_until = 0.0, at + LEASE.total_seconds()
+        self._held += bool(entry.held_until) - was_held
+
+    def _regular_look(self, entry: Entry) -> float:
+        """Returns when to look without a reason.
+
+        When a lease has ended, the process that attends the fewest stores looks first.
+        """
+        pause = HANDOVER_SECONDS * (self._held / max(len(self._entries), 1)) * _random(0.8, 1.2)
+        if entry.free_at:
+            return entry.free_at + pause
+        if self._look_seconds == math.inf:
+            return math.inf  # hints are all there is
+        return min(now() + self._look_seconds * _random(0.9, 1.1), entry.held_until + pause)
+
+    async def _clean_if_due(self, entry: Entry, store: WorkerStore) -> None:
+        pause = self._clean_seconds if entry.active else DAY_SECONDS
+        if entry.held_until and now() - entry.cleaned_at > pause:
+            entry.cleaned_at, entry.active = now(), False
+            await self._clean(store)
+
+    # -- failures ------------------------------------------------------------------------------------------------
+
+    def failed(self, tenant: Tenant, error: Exception) -> None:
+        """Opens the breaker of a store."""
+        entry = self._entries.get(tenant.key)
+        if entry is None:
+            return  # it was removed: its database may be gone
+        entry.is_fit = False
+        if entry.breaker.fail(now()):
+            does_not_fit = isinstance(error, SchemaError | FeatureMissing | OrderMismatch)
+            what = "is left out" if does_not_fit else "failed"
+            _log.warning(
+                "store=%s %s (%s); it is tried again, and the other stores go on",
+                tenant.key,
+                what,
+                self._errors.of(error),
+            )
+        for dispatcher in self._dispatchers.values():
+            dispatcher.withdraw(tenant.key)
+        self._look_at(entry, entry.breaker.until)
+
+    def recovered(self, tenant: Tenant) -> None:
+        """Closes the breaker of a store."""
+        entry = self._entries.get(tenant.key)
+        opened_at = None if entry is None else entry.breaker.succeed()
+        if opened_at is not None:
+            _log.info("store=%s works again after %.1f s", tenant.key, now() - opened_at)

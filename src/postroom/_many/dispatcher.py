@@ -1,0 +1,265 @@
+"""The dispatcher: the worker of one box over many stores.
+
+It makes a *visit* to each store that is ready, in the order of the selection. A visit is a pump. It ends when the store
+has nothing more to claim, or when the selection gives the next batch to another store. At most `concurrency` handlers
+run at the same time, in all visits together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import logging
+from collections.abc import Iterable
+
+from postroom._boxes.handled_box import HandledBox
+from postroom._kernel.cancellation import cancel_once, check_cancelled
+from postroom._many.calendar import Calendar
+from postroom._many.selection import Batch, Selection
+from postroom._many.servers import AsyncOpenStores
+from postroom._many.tenant import Tenant
+from postroom._many.visit import Visit
+from postroom._runtime.pump import Pump
+
+_log = logging.getLogger("postroom")
+
+SLOW_SECONDS = 1.0
+"""A visit whose first claim takes longer no longer takes the place of another visit."""
+
+
+class Dispatcher:
+    """Claims, handles and settles the messages of one box in many stores."""
+
+    def __init__(
+        self,
+        handled: HandledBox,
+        stores: AsyncOpenStores,
+        tenants: Iterable[Tenant],
+        calendar: Calendar,
+        selection: Selection,
+    ) -> None:
+        """`tenants`: all stores of the room, for `drain`."""
+        self.box = handled.box
+        self._handled = handled
+        self._stores = stores
+        self._tenants = tenants
+        self._calendar = calendar
+        self._selection = copy.deepcopy(selection)
+        self._slots = asyncio.Semaphore(self.box.work.concurrency)
+        self._most_visits = self.box.work.concurrency + selection.overlap
+        self._ring: dict[str, Tenant] = {}
+        """The stores that are ready, and not being visited. The one that waits the longest comes first."""
+        self._visits: dict[str, Visit] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._changed = asyncio.Event()
+        """Set when a visit may begin or has ended."""
+        self._is_stopping = False
+        self._errors: list[Exception] | None = None
+        """In `drain`: the errors of stores."""
+        self.claimed = 0
+        self.raised: dict[tuple[str, int], BaseException] = {}
+        self.last_error: str | None = None
+
+    # -- running -------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Makes visits until `stop` was called and all of them have ended."""
+        self._calendar.attach(self.box.key, self)
+        try:
+            while not (self._is_stopping and not self._visits):
+                check_cancelled()
+                self._changed.clear()
+                self._begin_visits()
+                await self._changed.wait()
+        finally:
+            self._calendar.detach(self.box.key)
+            await self._cancel_visits()
+
+    async def drain(self) -> int:
+        """Visits all stores until nothing more can be claimed. Raises the error of a store after the others."""
+        self._errors = []
+        self._ring = {tenant.key: tenant for tenant in self._tenants}
+        try:
+            self._begin_visits()
+            while self._visits:
+                check_cancelled()
+                self._changed.clear()
+                await self._changed.wait()
+                self._begin_visits()
+        finally:
+            await self._cancel_visits()
+        if self._errors:
+            raise self._errors[0]
+        return self.claimed
+
+    def stop(self) -> None:
+        """Begins no visits, and stops those that are under way."""
+        self._is_stopping = True
+        for visit in self._visits.values():
+            visit.stop()
+        self._changed.set()
+
+    async def release_all(self) -> None:
+        """Does nothing: a visit that was cancelled has released its messages."""
+
+    async def _cancel_visits(self) -> None:
+        for task in self._tasks:
+            cancel_once(task)
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    # -- which stores are ready ----------------------------------------------------------------------------------
+
+    def offer(self, tenant: Tenant) -> None:
+        """Makes a store ready."""
+        visit = self._visits.get(tenant.key)
+        if visit is None:
+            self._ring.setdefault(tenant.key, tenant)
+            self._changed.set()
+        elif visit.pump is not None:
+            visit.pump.wake()  # and when the visit has ended, there is a look
+
+    def withdraw(self, key: str) -> None:
+        """Makes a store not ready."""
+        self._ring.pop(key, None)
+
+    def remove(self, key: str) -> None:
+        """Makes a store not ready, and stops its visit."""
+        self.withdraw(key)
+        if key in self._visits:
+            self._visits[key].stop()
+
+    def _select(self) -> str | None:
+        selected = self._selection.select(self._ring.keys())
+        if selected is None or selected in self._ring:
+            return selected
+        first = next(iter(self._ring))
+        _log.error("the selection of box=%s returned a store that is not ready; store=%s is next", self.box.key, first)
+        return first
+
+    # -- visits --------------------------------------------------------------------------------------------------
+
+    def _begin_visits(self) -> None:
+        while self._ring and not self._is_stopping and self._has_place:
+            key = self._select()
+            if key is None:
+                return
+            limit = self._limit(key)
+            visit = self._visits[key] = Visit(self._ring.pop(key), self, self._slots, limit)
+            task = asyncio.create_task(self._visit(visit))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    @property
+    def _has_place(self) -> bool:
+        return sum(not visit.is_detached for visit in self._visits.values()) < self._most_visits
+
+    def _limit(self, key: str) -> int:
+        most = self.box.work.batch_size
+        return max(1, min(self._selection.limit(key, most), most))
+
+    async def _visit(self, visit: Visit) -> None:
+        timer = asyncio.get_running_loop().call_later(SLOW_SECONDS, self._detach_slow, visit)
+        tenant, error = visit.tenant, None
+        try:
+            await self._claim_and_handle(visit)
+        except Exception as raised:  # noqa: BLE001 - other stores go on
+            error = raised
+        finally:
+            timer.cancel()
+            del self._visits[tenant.key]
+            self.claimed += visit.total
+            self._changed.set()
+        self._visit_ended(visit, error)
+
+    async def _claim_and_handle(self, visit: Visit) -> None:
+        tenant = visit.tenant
+        async with self._stores.using(tenant) as store:
+            handled = self._handled
+            visit.pump = pump = Pump(
+                store, tenant.limited(self.box), handled.handlers, topics=handled.claimed_topics, turn=visit
+            )
+            if visit.is_stopped:
+                return
+            try:
+                await pump.drain()
+            finally:
+                if self._errors is not None:
+                    self.raised |= pump.raised
+
+    def _visit_ended(self, visit: Visit, error: Exception | None) -> None:
+        tenant, seconds = visit.tenant, visit.time.take()
+        if not visit.has_more:
+            self._selection.ended(Batch(tenant.key, 0, seconds, tenant.config.weight))
+        if error is not None:
+            self._failed(tenant, error)
+        elif tenant.is_removed or self._is_stopping:
+            return
+        elif visit.has_more:
+            self._ring[tenant.key] = tenant
+        elif self._errors is None:
+            self._calendar.left(tenant, visit.total)
+
+    def _failed(self, tenant: Tenant, error: Exception) -> None:
+        if self._errors is not None:
+            self._errors.append(error)
+        else:
+            self._calendar.failed(tenant, error)
+
+    def _detach_slow(self, visit: Visit) -> None:
+        if not visit.total:
+            self._detach(visit)
+
+    def _detach(self, visit: Visit) -> None:
+        visit.is_detached = True
+        self._changed.set()
+
+    # -- during a visit ------------------------------------------------------------------------------------------
+
+    def goes_on(self, visit: Visit, claimed: int) -> bool:
+        """Returns True if the selection gives the next batch to the same store, or no other store waits for it."""
+        tenant = visit.tenant
+        key = tenant.key
+        visit.is_detached = False
+        self._selection.ended(Batch(key, claimed, visit.time.take(), tenant.config.weight))
+        if self._errors is None:
+            self._calendar.claimed(tenant)
+        if self._is_stopping:
+            return False
+        if self._ring and not self._has_place_besides(visit):
+            self._ring[key] = tenant  # it comes last
+            selected = self._select()
+            del self._ring[key]
+            if selected != key:
+                return False
+        visit.limit = self._limit(key)
+        return True
+
+    def _has_place_besides(self, visit: Visit) -> bool:
+        others = sum(not each.is_detached for each in self._visits.values() if each is not visit)
+        return others + 1 < self._most_visits
+
+    def visit_failed(self, visit: Visit, error: Exception) -> None:
+        """The store failed while messages are in hand. The visit goes on, but other stores do not wait for it."""
+        self._detach(visit)
+        if self._errors is None:
+            self._calendar.failed(visit.tenant, error)
+
+    def visit_recovered(self, visit: Visit) -> None:
+        if self._errors is None:
+            self._calendar.recovered(visit.tenant)
+
+    # -- state ---------------------------------------------------------------------------------------------------
+
+    @property
+    def in_hand(self) -> int:
+        """How many messages are in hand."""
+        return sum(pump.in_hand for pump in self._pumps())
+
+    @property
+    def threads(self) -> int:
+        """Threads in which handlers run that were cancelled."""
+        return sum(pump.threads for pump in self._pumps())
+
+    def _pumps(self) -> list[Pump]:
+        return [visit.pump for visit in list(self._visits.values()) if visit.pump is not None]

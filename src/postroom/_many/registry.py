@@ -1,0 +1,88 @@
+"""The registry: the stores of a room by identifier, and how a new list replaces the old one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+from postroom._many.config import StoreConfig, key_of
+from postroom._many.tenant import StoreFactory, Tenant
+from postroom.errors import StoreNotFound
+
+MAX_VANISHED_SHARE = 0.2
+"""If more than this share of the stores disappears at once, a second discovery must confirm it."""
+
+
+class Change(NamedTuple):
+    """What a new list of stores changes."""
+
+    added: list[Tenant]
+    configured: list[Tenant]
+    """Tenants with another configuration."""
+    removed: list[Tenant]
+
+
+class Registry:
+    """The tenants of a room. A tenant stays the same object as long as the room has its identifier."""
+
+    def __init__(self, factory: StoreFactory) -> None:
+        self._factory = factory
+        self._tenants: dict[str, Tenant] = {}
+        self._unconfirmed: set[str] | None = None
+        """Stores that have disappeared, if that was not confirmed yet."""
+        self.listeners: list[Callable[[Change], None]] = []
+        """Called after each change."""
+
+    def __len__(self) -> int:
+        return len(self._tenants)
+
+    def __iter__(self) -> Iterator[Tenant]:
+        return iter(list(self._tenants.values()))
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._tenants
+
+    def find(self, key: str) -> Tenant | None:
+        return self._tenants.get(key)
+
+    def get(self, given: object) -> Tenant:
+        """Returns the tenant of this identifier. Raises StoreNotFound."""
+        key = key_of(given)
+        tenant = self._tenants.get(key)
+        if tenant is None:
+            raise StoreNotFound(f"this room has no store {key!r}; it has {len(self._tenants)} others")
+        return tenant
+
+    def vanished(self, configs: Mapping[str, StoreConfig]) -> set[str] | None:
+        """Returns the stores that a discovered list lacks; None if so many disappeared that it must be confirmed."""
+        gone = self._tenants.keys() - configs.keys()
+        if len(gone) < 2 or len(gone) <= len(self._tenants) * MAX_VANISHED_SHARE or gone == self._unconfirmed:
+            self._unconfirmed = None
+            return gone
+        self._unconfirmed = gone
+        return None
+
+    def check(self, key: str, config: StoreConfig) -> None:
+        """Raises if a store cannot have this configuration. Does nothing for one that it has."""
+        known = self._tenants.get(key)
+        if known is None or known.config != config:
+            Tenant(key, config, self._factory).make()
+
+    def replace(self, configs: Mapping[str, StoreConfig]) -> Change:
+        """Makes this the list of stores."""
+        change = Change([], [], [])
+        for key in self._tenants.keys() - configs.keys():
+            tenant = self._tenants.pop(key)
+            tenant.is_removed = True
+            change.removed.append(tenant)
+        for key, config in configs.items():
+            known = self._tenants.get(key)
+            if known is None:
+                known = self._tenants[key] = Tenant(key, config, self._factory)
+                change.added.append(known)
+            elif known.config != config:
+                known.configure(config)
+                change.configured.append(known)
+        for listener in list(self.listeners):
+            listener(change)
+        return change

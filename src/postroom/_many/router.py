@@ -1,0 +1,145 @@
+"""The router: the boxes of one store in a room with many stores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+from uuid import UUID
+
+from postroom._boxes.inbox import SyncInbox, TenantInbox
+from postroom._boxes.outbox import SyncOutbox, TenantOutbox
+from postroom._kernel.policy import Box
+from postroom._kernel.program import sync_runner
+from postroom._kernel.states import BoxKind
+from postroom._many.config import StoreKey
+from postroom._many.routed import RoutedStore, RoutedVerbs, SyncRoutedStore
+from postroom._many.tenant import Tenant
+from postroom._many.tenants import Tenants
+
+StoreT = TypeVar("StoreT", bound=RoutedVerbs)
+InboxT = TypeVar("InboxT")
+OutboxT = TypeVar("OutboxT")
+Made = TypeVar("Made")
+
+
+class Router(Generic[InboxT, OutboxT, StoreT]):
+    """Finds the boxes of a store by its identifier. Made by a room with many stores: `room.router`."""
+
+    _inbox: type[InboxT]
+    _outbox: type[OutboxT]
+    _store: type[StoreT]
+
+    def __init__(self, tenants: Tenants, find_box: Callable[[BoxKind, str], Box]) -> None:
+        """`find_box`: returns a box of the room."""
+        self._tenants = tenants
+        self._registry = tenants.registry
+        self._find_box = find_box
+        self._made: dict[str, dict[str, object]] = {}
+        """What was made for each store, by its name."""
+        self._registry.listeners.append(lambda change: self._forget(change.removed))
+
+    def inbox(self, key: StoreKey, name: str = "inbox") -> InboxT:
+        """Returns an inbox of one store: the same object at each call.
+
+        Args:
+            key: the identifier of the store, a str or a UUID.
+            name: the name of the inbox. Its options are those of `room.inbox(name)`.
+
+        Returns:
+            The inbox, with all verbs except those of handlers and workers.
+
+        Raises:
+            StoreNotFound: the room has no such store. It is a LookupError.
+            ArgumentTypeError, ArgumentValueError: a key that cannot be one.
+        """
+        return self._box(key, "inbox", name, self._inbox)
+
+    def outbox(self, key: StoreKey, name: str = "outbox") -> OutboxT:
+        """Returns an outbox of one store: the same object at each call.
+
+        Args:
+            key: the identifier of the store, a str or a UUID.
+            name: the name of the outbox. Its options are those of `room.outbox(name)`.
+
+        Returns:
+            The outbox, with all verbs except those of handlers and workers.
+
+        Raises:
+            StoreNotFound: the room has no such store. It is a LookupError.
+            ArgumentTypeError, ArgumentValueError: a key that cannot be one.
+        """
+        return self._box(key, "outbox", name, self._outbox)
+
+    def store(self, key: StoreKey) -> StoreT:
+        """Returns one store: with the verbs of `postroom.spi.Store`, and a `transaction()`.
+
+        Args:
+            key: the identifier of the store, a str or a UUID.
+
+        Returns:
+            The store: the same object at each call. It connects when a verb is called.
+
+        Raises:
+            StoreNotFound: the room has no such store. It is a LookupError.
+        """
+        tenant = self._get(key)
+        return self._once(tenant, "", lambda: self._store(tenant, self._tenants.stores, self._tenants.errors))
+
+    @property
+    def keys(self) -> list[str]:
+        """The identifiers of all stores, in order."""
+        self._refresh()
+        return [tenant.key for tenant in self._registry]
+
+    @property
+    def open_stores(self) -> dict[str, int]:
+        """How many stores are open now, by server."""
+        return self._tenants.stores.count()
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, str | UUID) and str(key) in self._registry
+
+    def __len__(self) -> int:
+        return len(self._registry)
+
+    def _refresh(self) -> None:
+        """Reads the list of stores if it is old. An async room does so while it runs."""
+
+    def _get(self, key: StoreKey) -> Tenant:
+        self._refresh()
+        return self._registry.get(key)
+
+    def _box(self, key: StoreKey, kind: BoxKind, name: str, made_class: Callable[..., Made]) -> Made:
+        tenant = self._get(key)
+        box = self._find_box(kind, name)
+        return self._once(tenant, box.key, lambda: made_class(box, self.store(key)))
+
+    def _once(self, tenant: Tenant, name: str, make: Callable[[], Made]) -> Made:
+        """Returns what was made for this tenant under this name, or makes it."""
+        made = self._made.setdefault(tenant.key, {})
+        if name not in made:
+            made[name] = make()
+        found: Made = made[name]  # type: ignore[assignment]
+        return found
+
+    def _forget(self, tenants: list[Tenant]) -> None:
+        for tenant in tenants:
+            self._made.pop(tenant.key, None)
+
+
+class AsyncRouter(Router[TenantInbox, TenantOutbox, RoutedStore]):
+    """For async rooms."""
+
+    _inbox, _outbox, _store = TenantInbox, TenantOutbox, RoutedStore
+
+
+class SyncRouter(Router[SyncInbox, SyncOutbox, SyncRoutedStore]):
+    """For sync rooms."""
+
+    _inbox, _outbox, _store = SyncInbox, SyncOutbox, SyncRoutedStore
+
+    def _refresh(self) -> None:
+        refresh_if_old(self._tenants)
+
+
+refresh_if_old = sync_runner(lambda tenants: tenants.refresh(if_old=True))
