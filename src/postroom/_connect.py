@@ -24,14 +24,14 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from postroom._kernel.program import Mode
-from postroom._stores.hub import Hub
 from postroom._stores.options import StoreOptions
-from postroom._stores.probe import Probe
 from postroom.errors import ArgumentTypeError, ArgumentValueError
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
+    from postroom._stores.hub import Hub
+    from postroom._stores.probe import Probe
     from postroom._stores.sql.engine import Engine
 
 ENVIRONMENT = "POSTROOM_URL"

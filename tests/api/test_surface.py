@@ -30,6 +30,7 @@ SURFACE = {
     "postroom": """
         Postroom Inbox Outbox
         NewMessage Message Receipt ReceiptStatus Key State Ending topic SEPARATE
+        TenantInbox TenantOutbox StoreConfig StoreMigrated Selection RoundRobin DrainFirst Fair Batch
         Join JoinId JoinStatus JoinStep StepStatus
         OwnerToken Claim Reaped Outcome Backoff StorageRetry
         Cleaning Cleaned BoxHealth
@@ -39,6 +40,7 @@ SURFACE = {
         FeatureMissing HandlerExists JoinEnded JoinFull JoinNotFound MessageNotFound NotReplicated OrderMismatch
         PoolForked RoomClosed
         SchemaError SchemaMissing SchemaOutdated SchemaTooNew
+        StoreBusy StoreKeyMissing StoreNotFound
         TransactionAborted TransactionRefused Undecodable
     """,
     "postroom.sync": "Postroom Inbox Outbox",
@@ -55,8 +57,8 @@ SURFACE = {
     "postroom.testing": "FrozenClock as_async Events assert_enqueued assert_not_enqueued",
 }
 
-ROOM = "close inbox migrate outbox schema_script"
-RUNNING_ROOM = "start stop run drain cleanup health is_ready on_start on_stop"
+ROOM = "close inbox migrate outbox refresh schema_script"
+RUNNING_ROOM = "migrate_stores start stop run drain cleanup health is_ready on_start on_stop"
 BOX = """
     enqueue enqueue_many claim ack abandon release fail renew reap get find dead_letters counts replay cancel purge
     blocked_groups skip_blocked
@@ -74,7 +76,7 @@ ASYNC_ONLY = {
     postroom.Outbox: set(WORKING_BOX.split()),
 }
 """Handlers, and whatever runs them, exist for async code only."""
-ASYNC_ONLY_OPTIONS = {"cleaning", "shutdown_timeout"}
+ASYNC_ONLY_OPTIONS = {"cleaning", "shutdown_timeout", "selection", "look_interval"}
 
 TWINS = [(postroom.Postroom, sync.Postroom), (postroom.Inbox, sync.Inbox), (postroom.Outbox, sync.Outbox)]
 

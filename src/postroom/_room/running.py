@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # not at run time: asyncio and the runtime are imported with 
 
     from postroom._boxes.handled_box import HandledBox
     from postroom._many.router import AsyncRouter
+    from postroom._many.tenants import Tenants
     from postroom._runtime.probes import Probes
     from postroom._runtime.worker import WorkerSource
 
@@ -40,7 +41,7 @@ NO_MESSAGE = Filter(ids=(0,), limit=1)
 H = TypeVar("H", bound=Callable[[], object])
 
 
-class Postroom(RoomVerbs[Inbox, Outbox], Async, public="postroom.Postroom"):
+class Postroom(RoomVerbs[Inbox, Outbox, "AsyncRouter"], Async, public="postroom.Postroom"):
     """A database with inboxes and outboxes, and the workers that handle their messages, for async code.
 
     `async with room:` starts the workers of all boxes that have handlers, and stops them at the end. `room.run()` does
@@ -94,16 +95,13 @@ class Postroom(RoomVerbs[Inbox, Outbox], Async, public="postroom.Postroom"):
         options["observers"] = (*options.get("observers", ()), self._wake)
         super().__init__(url, **options)
         self._handled: dict[str, HandledBox] = {}
-        self._router: AsyncRouter | None = None
         chosen = selection_of(selection)
         look = check.optional_duration("look_interval", look_interval)
         if self._tenants is None:
             self._source: WorkerSource[Any] = StoreWorkers(self._store, cleaning or Cleaning())
         else:
-            from postroom._many.router import AsyncRouter
             from postroom._many.workers import TenantWorkers
 
-            self._router = AsyncRouter(self._tenants, self._find_box)
             self._source = TenantWorkers(
                 self._tenants,
                 boxes=self._handled.values,
@@ -117,6 +115,11 @@ class Postroom(RoomVerbs[Inbox, Outbox], Async, public="postroom.Postroom"):
             shutdown_timeout=check.duration("shutdown_timeout", shutdown_timeout, zero=True),
             cleans_without_handlers=cleaning is not None,
         )
+
+    def _make_router(self, tenants: Tenants) -> AsyncRouter:
+        from postroom._many.router import AsyncRouter
+
+        return AsyncRouter(tenants, self._find_box)
 
     def _make_inbox(self, box: Box) -> Inbox:
         return Inbox(self._handle(box), self._store, self._supervisor)
@@ -134,17 +137,6 @@ class Postroom(RoomVerbs[Inbox, Outbox], Async, public="postroom.Postroom"):
     def _wake(self, event: Event) -> None:
         """Wakes the workers of this process after a verb that may have made a message claimable."""
         self._supervisor.wake(event)
-
-    @property
-    def router(self) -> AsyncRouter:
-        """Finds the boxes of one store by its identifier, in a room with many stores.
-
-        Raises:
-            FeatureMissing: the room has one store.
-        """
-        if self._router is None:
-            raise FeatureMissing(ONE_STORE)
-        return self._router
 
     async def migrate_stores(
         self, *, parallel: int = 4, progress: Callable[[StoreMigrated], object] | None = None
