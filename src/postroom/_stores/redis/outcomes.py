@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from datetime import timedelta
 from uuid import UUID
 
-from postroom._stores.redis.codec import Arguments, id_texts, microseconds, target_arguments
+from postroom._stores.redis.codec import Arguments, encode, id_texts, microseconds, target_arguments
 from postroom.spi import Claim, Settlement
 
 
 class Outcomes:
-    """Settlements as a script takes them: successes of claims together by owner and fence, all others one by one."""
+    """Settlements as a script takes them: successes of claims together by owner and fence, all others one by one.
+
+    A success with a result is one of the others."""
 
     def __init__(
         self, settlements: Sequence[Settlement], delays: Sequence[timedelta | None] = (), *, ordered: bool = False
@@ -32,8 +34,8 @@ class Outcomes:
         ids: list[int] = []
         positions: list[int] = []
         for position, settlement in enumerate(settlements):
-            target, verdict, delay, _, _, _ = settlement
-            if verdict == "done" and type(target) is Claim:
+            target, verdict, delay, _, _, result = settlement
+            if verdict == "done" and result is None and type(target) is Claim:
                 id_, its_owner, its_fence, _ = target
                 if its_owner is not owner or its_fence != fence:
                     owner, fence = its_owner, its_fence
@@ -68,4 +70,8 @@ def _other(settlement: Settlement, delay: timedelta | None, order: int) -> Argum
         arguments["error"] = settlement.error
     if settlement.counts:
         arguments["counts"] = True
+    if settlement.result is not None:
+        payload, format_ = settlement.result
+        # Packed here, because a script does not see whether a string is text or bytes.
+        arguments["result"] = {"payload": encode(payload), "format": format_}
     return arguments
