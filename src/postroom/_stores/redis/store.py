@@ -91,7 +91,8 @@ class RedisVerbs(JoinVerbs, AttendVerbs):
         if not settlements:
             return []
         outcomes = yield from self._outcomes(box, settlements)
-        return outcomes.kept(*_unambiguous((yield from self._run("settle", box, outcomes.arguments, wait="attempted"))))
+        reply = yield from self._run("settle", box, outcomes.arguments, outcomes.contents, wait="attempted")
+        return outcomes.kept(*_unambiguous(reply))
 
     @verb
     def exchange(

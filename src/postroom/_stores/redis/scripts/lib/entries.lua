@@ -102,11 +102,12 @@ local function blank(entry)
   entry.content = write_content(entry.id, content, NO_HEADERS_NO_PAYLOAD)
 end
 
--- Makes the result of a guarded handler the payload of its record. `result`: {payload, as it is packed, and format}.
+-- Makes the result of a guarded handler the payload of its record. `result`: the format, and the place of the packed payload
+-- in ARGV[4], from `first` to `last`.
 local function keep_result(entry, result)
   local content = entry.content
   content.format = result.format
-  entry.content = write_content(entry.id, content, pack(nil) .. result.payload)
+  entry.content = write_content(entry.id, content, pack(nil) .. sub(ARGV[4], result.first, result.last))
 end
 
 -- Ids per member of `index`.
