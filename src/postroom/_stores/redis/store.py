@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from postroom._kernel.clock import Clock
 from postroom._kernel.program import Async, Program, Sync, call, verb
-from postroom._stores.coalesced import SharedPuts
+from postroom._stores.coalesced import Sharing
 from postroom._stores.redis import codec
 from postroom._stores.redis.attending import AttendVerbs
 from postroom._stores.redis.joins import JoinVerbs, checked
@@ -284,7 +284,7 @@ def _unambiguous(reply: Reply) -> Reply:
 
 
 class RedisStore(RedisVerbs, Async):
-    """The store for async code. Concurrent puts may share a script call."""
+    """The store for async code. Concurrent calls of a verb may share a script call."""
 
     _listens = True
 
@@ -292,10 +292,10 @@ class RedisStore(RedisVerbs, Async):
 
     def __init__(self, client: RedisClient, *, prefix: str, clock: Clock | None = None, notify: bool = True) -> None:
         super().__init__(client, prefix=prefix, clock=clock, notify=notify)
-        self.shared_puts = SharedPuts(put=self.put, is_shared_error=self._is_shared_error)
+        self.sharing = Sharing(is_shared_error=self._is_shared_error)
 
     def _is_shared_error(self, error: BaseException) -> bool:
-        """Returns True for an error of the server, which concerns all callers of a shared put."""
+        """Returns True for an error of the server, which concerns all callers of a shared call."""
         return isinstance(error, NotReplicated) or self.is_transient(error)
 
     async def wait(self) -> frozenset[str]:
