@@ -63,6 +63,8 @@ class Retention:
     dead_letter: Literal["keep", "discard"] = "keep"
     on_duplicate: OnDuplicate | None = None
     """The default for writes with a known key. None: see `NewMessage.on_duplicate`."""
+    purge_interval: timedelta | None = None
+    """The pause between two purges in a running room. None: as the room has it."""
 
     @property
     def ages(self) -> dict[State, timedelta]:

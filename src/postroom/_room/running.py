@@ -130,6 +130,7 @@ class Postroom(RoomVerbs[Inbox, Outbox, Guard, "AsyncRouter"], Async, public="po
         return Outbox(self._handle(box), self._store, self._supervisor)
 
     def _make_guard(self, box: Box, policy: GuardPolicy) -> Guard:
+        self._handle(box)  # it has no handlers here, and is cleaned
         return Guard(box, policy, self._store)
 
     def _handle(self, box: Box) -> HandledBox:

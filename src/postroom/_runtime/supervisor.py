@@ -117,7 +117,7 @@ class Supervisor(Generic[WorkerT]):
                 self._start_worker(state, box)
             if self._source.discovers or (working and self._source.listens):
                 state.listener.start()
-            if working or self.cleans_without_handlers:
+            if working or self.cleans_without_handlers or any(box.box.kind == "guard" for box in boxes):
                 self._source.start_cleaning(boxes, state.workers)
             state.is_started = True
 
