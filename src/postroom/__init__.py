@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from postroom._boxes.guard.guard import Guard
 from postroom._boxes.guard.key import GuardKey
+from postroom._boxes.guard.provider import ProviderGuard
+from postroom._boxes.guard.run import Run
 from postroom._boxes.inbox import Inbox, TenantInbox
 from postroom._boxes.new_message import NewMessage
 from postroom._boxes.outbox import Outbox, TenantOutbox
@@ -101,6 +103,8 @@ __all__ = [
     # guards
     "Guard",
     "GuardKey",
+    "ProviderGuard",
+    "Run",
     "Begun",
     "BeginStatus",
     # the work queue
