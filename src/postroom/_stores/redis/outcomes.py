@@ -11,9 +11,7 @@ from postroom.spi import Claim, Result, Settlement
 
 
 class Outcomes:
-    """Settlements as a script takes them: successes of claims together by owner and fence, all others one by one.
-
-    A success with a result is one of the others."""
+    """Settlements as a script takes them: successes of claims together by owner and fence, all others one by one."""
 
     def __init__(
         self, settlements: Sequence[Settlement], delays: Sequence[timedelta | None] = (), *, ordered: bool = False
@@ -31,13 +29,15 @@ class Outcomes:
         others: list[Arguments] = []
         ids_by_proof: dict[tuple[UUID, int], list[int]] = {}
         positions_by_proof: dict[tuple[UUID, int], list[int]] = {}
+        # A success with a result is one of the others, and so are then all: of two of one claim, the first counts.
+        has_results = any(settlement.result is not None for settlement in settlements)
         # Consecutive successes mostly have the same owner and fence: their lists are looked up once.
         owner, fence = None, 0
         ids: list[int] = []
         positions: list[int] = []
         for position, settlement in enumerate(settlements):
             target, verdict, delay, _, _, result = settlement
-            if verdict == "done" and result is None and type(target) is Claim:
+            if verdict == "done" and not has_results and type(target) is Claim:
                 id_, its_owner, its_fence, _ = target
                 if its_owner is not owner or its_fence != fence:
                     owner, fence = its_owner, its_fence
