@@ -50,12 +50,13 @@ class World:
         self.claims = {key: each.claim for key, each in zip(KEYS, begun, strict=True)}
         if self.state == "late":
             self.place.clock.advance(120)
-        settle = {"released": Settlement.release, "done": Settlement.done}.get(self.state)
-        if settle is not None:
-            settlements = [settle(claim) for claim in self.claims.values()]
-            await self.place.perform(self.queue.settle(self.box, settlements))
-        if self.state == "dead":
-            settlements = [Settlement.dead(claim, error="bad") for claim in self.claims.values()]
+        endings: dict[str, Callable[[Claim], Settlement]] = {
+            "released": Settlement.release,
+            "done": Settlement.done,
+            "dead": lambda claim: Settlement.dead(claim, error="bad"),
+        }
+        if self.state in endings:
+            settlements = [endings[self.state](claim) for claim in self.claims.values()]
             await self.place.perform(self.queue.settle(self.box, settlements))
 
     def play(self, name: str) -> Play:
