@@ -2,9 +2,9 @@
 
     python -m benchmarks.guard [--calls 500] [--rounds 5] [--concurrency 50] [URL ...]
 
-Each round runs both, one after the other, in pairs, so that a busy machine slows both. Prints the median of the ratios. The
-hand-written guard only marks before the handler: one statement and one commit. The modes of the guard write twice
-(begin and completion), except for duplicates.
+Each round runs both, one after the other, so that a busy machine slows both. Prints the median of the ratios. The
+hand-written guard only marks before the handler: one statement and one commit. A guarded call writes twice, when it
+begins and when it ends; a duplicate writes nothing.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ async def _together(call: Callable[[str], Awaitable[Any]], keys: list[str], conc
     return (time.perf_counter() - began) / len(keys)
 
 
-async def hand_written(url: str) -> Callable[[str], Awaitable[Any]]:
-    """One upsert per call, as people write it."""
+async def hand_written(url: str) -> tuple[Callable[[str], Awaitable[Any]], Callable[[], Awaitable[Any]]]:
+    """Returns one upsert per call, as people write it, and what closes its connections."""
     if url.startswith("postgresql"):
         import asyncpg
 
@@ -47,7 +47,7 @@ async def hand_written(url: str) -> Callable[[str], Awaitable[Any]]:
         async def upsert(key: str) -> None:
             await pool.execute("INSERT INTO hand_written (key) VALUES ($1) ON CONFLICT DO NOTHING", key)
 
-        return upsert
+        return upsert, pool.close
     if url.startswith("redis"):
         import redis.asyncio
 
@@ -56,7 +56,7 @@ async def hand_written(url: str) -> Callable[[str], Awaitable[Any]]:
         async def set_nx(key: str) -> None:
             await client.set(f"hand:{key}", 1, nx=True, ex=600)
 
-        return set_nx
+        return set_nx, client.aclose
     import aiosqlite
 
     connection = await aiosqlite.connect(url.removeprefix("sqlite:///") + ".hand", isolation_level=None)
@@ -66,12 +66,12 @@ async def hand_written(url: str) -> Callable[[str], Awaitable[Any]]:
     async def insert(key: str) -> None:
         await connection.execute("INSERT INTO hand_written (key) VALUES (?) ON CONFLICT DO NOTHING", [key])
 
-    return insert
+    return insert, connection.close
 
 
 async def measure(url: str, calls: int, rounds: int, concurrency: int) -> None:
     room = Postroom(url, deploy_schema=True)
-    upsert = await hand_written(url)
+    upsert, close = await hand_written(url)
     guard = room.guard(f"bench-{secrets.token_hex(4)}")
 
     @guard.once("key")
@@ -93,6 +93,7 @@ async def measure(url: str, calls: int, rounds: int, concurrency: int) -> None:
         f"duplicate {statistics.median(again) * 1e6:7.0f} us (x{ratios[1]:.2f})"
     )
     await guard.purge("done", older_than=timedelta())
+    await close()
     await room.close()
 
 
