@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from postroom import AmbiguousMessageId, BeginStatus, Key, OwnerToken, Postroom, State
+from postroom import BeginStatus, Postroom, State
 from postroom._stores import coalesced
 from postroom._stores.coalesced import MAX_CONTENT, SIZES, CoalescedStore, Coalescer, Items
 from postroom._stores.wrapper import find_wrapper
@@ -83,23 +83,6 @@ async def test_concurrent_begins_and_settles_share_transactions(
     assert room.count() - before <= 5
     again = await asyncio.gather(*(guard.try_begin(str(n)) for n in range(50)))
     assert [each.result for each in again] == list(range(50))
-
-
-async def test_an_error_of_one_settle_reaches_only_its_caller(room: CountingRoom) -> None:
-    inbox = room.inbox()
-    for source in ("s", "t"):
-        await inbox.enqueue("t", "p", source=source, message_id="same")
-    await inbox.enqueue("t", "p", source="s", message_id="other")
-    owner = OwnerToken.new()
-    claimed = {message.key: message for message in await inbox.claim(owner)}
-    results = await asyncio.gather(
-        inbox.ack(owner, [claimed[Key("s", "same")]]),
-        inbox.ack(owner, ["same"]),
-        inbox.ack(owner, ["other"]),
-        return_exceptions=True,
-    )
-    assert results[0] == results[2] == [True]
-    assert isinstance(results[1], AmbiguousMessageId)
 
 
 async def test_boxes_do_not_mix(room: CountingRoom) -> None:

@@ -188,6 +188,33 @@ async def test_a_cancellation_does_not_stop_a_completion(slow: Any) -> None:
     assert await guard.is_processed("1")
 
 
+async def test_a_cancelled_begin_leaves_no_lease(tmp_path: Path) -> None:
+    async with postroom.Postroom(f"sqlite:///{tmp_path}/begin.db", deploy_schema=True) as room:
+        guard = room.guard("billing", mode="mark_before")
+        started, may_go_on, begin = asyncio.Event(), asyncio.Event(), room.store.begin
+
+        async def slowly(*args: Any) -> Any:
+            started.set()
+            await may_go_on.wait()
+            return await begin(*args)
+
+        room.store.begin = slowly
+
+        async def handle() -> None:
+            async with guard.run("1"):
+                pytest.fail("the handler must not run")
+
+        task = asyncio.create_task(handle())
+        await started.wait()
+        task.cancel()
+        await asyncio.sleep(0)
+        may_go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await guard.unfinished() == []
+        assert (await guard.get("1")).state is State.WAITING
+
+
 async def test_a_completion_that_takes_too_long_raises(slow: Any) -> None:
     room, completion = slow
     guard = room.guard("billing", completion_timeout=timedelta(seconds=0.05))
@@ -232,5 +259,5 @@ async def test_a_provider_with_two_methods_is_accepted() -> None:
         await charge("bad")
     assert calls == ["1", "bad"]
     assert keys.keys == {"1"}
-    with pytest.raises(postroom.ArgumentTypeError, match="mark_processed"):
+    with pytest.raises(postroom.ArgumentTypeError, match="is_processed"):
         postroom.ProviderGuard(object())  # type: ignore[arg-type]

@@ -232,7 +232,7 @@ class Work:
                     outcome = await executor.failed(error)
                 else:
                     if result is None and not lease.lost:  # nearly always: `Results.add`, without its calls
-                        add_outcome(new(ClaimSettlement, (lease.claim, "done", None, None, False)))
+                        add_outcome(new(ClaimSettlement, (lease.claim, "done", None, None, False, None)))
                         exchange_due.set()
                         continue
                     outcome = outcome_of(result)

@@ -1,4 +1,4 @@
-"""Lets concurrent puts, begins and settles share a transaction.
+"""Lets concurrent puts, and begins and settles of guards, share a transaction.
 
 While a call runs, the calls of the same verb that other tasks start meanwhile wait, and then run as one. There is no
 timer: a call that finds no other starts at once. Each caller gets its own results, after its own commit. If a shared
@@ -75,7 +75,7 @@ class Coalescible(Protocol):
 
 
 class CoalescedStore(StoreWrapper):
-    """Shares the transactions of puts, begins and settles without `tx`."""
+    """Shares the transactions of puts, and of begins and settles of guards, without `tx`."""
 
     def __init__(self, inner: AnyStore) -> None:
         self._sharing: Sharing = inner.sharing
@@ -87,10 +87,13 @@ class CoalescedStore(StoreWrapper):
         if verb.name not in SIZES:
             return function
         check, size = self._sharing.check, SIZES[verb.name]
+        # A worker settles its messages in batches, and a settle of a caller can be cancelled. Each execution of a guard
+        # is settled alone, and its completion is not cancelled.
+        only_guards = verb.name == "settle"
         coalescers = self.coalescers[verb.name] = PerLoop(lambda: Coalescer(function, size, self._sharing))
 
         async def coalesced(box: Box, items: Items, *, tx: Tx = None) -> Items:
-            if tx is not None:
+            if tx is not None or (only_guards and box.kind != "guard"):
                 results: Items = await function(box, items, tx=tx)
                 return results
             check()
