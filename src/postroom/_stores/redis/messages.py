@@ -76,7 +76,7 @@ def claimed_messages(reply: Sequence[bytes], owner: UUID) -> tuple[list[StoredMe
     lease_end, skip, ids, runs = _decode_head(reply[0])
     messages: list[StoredMessage] = []
     if runs:
-        numbers, until = list(map(int, ids.split())), from_microseconds(lease_end)
+        numbers, until = _numbers(ids.encode()), from_microseconds(lease_end)
         rows = _decode_claimed(_array(len(numbers), reply[1:], len(_ROW)))
         for progress, count in runs:
             run = slice(len(messages), len(messages) + count)

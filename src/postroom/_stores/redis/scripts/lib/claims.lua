@@ -103,7 +103,7 @@ local HEAD, PAIR = '\148', '\146'
 -- one is a MessagePack array:
 --   * the end of the leases
 --   * nil or, if the call stopped at its limit of candidates: the next call's `skip`
---   * the ids of the messages, separated by spaces
+--   * the ids of the messages, in one string
 --   * their progress: {{record, number of messages with it}, {record, number}, …}
 -- The others are the contents, see `join_rows`.
 local function claim(request)
@@ -248,7 +248,7 @@ local function claim(request)
   -- Everything due is taken, unless the rest has topics of other workers: then no other worker needs a wake-up.
   if count < most and not topics then has_claimable = false end
   local stopped = count < most and more and read >= max_candidates
-  local head = pack(lease_end, stopped and {skip, skip_lapsed} or nil, concat(taken, ' '))
+  local head = pack(lease_end, stopped and {skip, skip_lapsed} or nil, concat(taken))
   local reply = {HEAD .. head .. struct.pack('>BI4', 0xdd, #runs) .. concat(runs)}
   local contents = fetch('HMGET', MESSAGES, taken)
   for _, rows in ipairs(request.separate and contents or join_rows(contents, CONTENT_FIELDS)) do reply[#reply + 1] = rows end
