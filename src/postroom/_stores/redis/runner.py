@@ -70,7 +70,7 @@ class ScriptRunner:
             yield call(self._client.ready)
         _, keys, policy = self._arguments_of(box)
         given = (self._now(), policy, codec.encode(arguments), *more)
-        return (yield call(self._client.run, script(name), keys, given, wait))
+        return (yield from self._client.run(script(name), keys, given, wait))
 
     def _now(self) -> bytes:
         """Returns the time as an argument of scripts. Empty: they use the clock of the server."""
