@@ -26,12 +26,3 @@ class Turn(Protocol):
 
     def recovered(self) -> None:
         """Called after an exchange that succeeded."""
-
-
-class _NoLimit(AbstractAsyncContextManager[None]):
-    async def __aexit__(self, *error: object) -> None:
-        pass
-
-
-NO_LIMIT = _NoLimit()
-"""The slots of a worker with one store: its tasks are the limit."""
