@@ -78,7 +78,7 @@ def test_list_filters_and_pages(run_each: RunEach) -> None:
         (*listing, "--limit", "2"),
         ("join", "list", *ETL),
         ("join", "list", *ETL, "--limit", "1"),
-        ("join", "list", *ETL, "--tenant", "nobody"),
+        ("join", "list", *ETL, "--tenant", "unknown"),
     )
     assert ids(whole) == [PENDING, OPEN, FAILED, CANCELLED]
     assert (output_of(whole)["box"], output_of(whole)["next"]) == ("outbox:etl", None)

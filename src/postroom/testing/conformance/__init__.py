@@ -22,8 +22,9 @@ import pytest
 
 _TOPICS = (
     *("attend", "base", "boxes", "cancel", "claim", "collapse", "conflict", "duplicates", "durability", "exchange"),
-    *("expiry", "fifo", "fifo_dead", "find", "joins", "keys", "orders", "proof", "purge_replay", "put", "renew_reap"),
-    *("schema", "settle", "transactions", "window"),
+    *("expiry", "fifo", "fifo_dead", "find", "join_base", "join_continuations", "join_ends", "join_failures"),
+    *("join_steps", "joins", "keys", "orders", "proof", "purge_replay", "put", "renew_reap", "schema", "settle"),
+    *("transactions", "window"),
 )
 # Before they are imported: a failing `assert` then shows its values, in a package as in a test file.
 pytest.register_assert_rewrite(*(f"{__name__}.{topic}" for topic in _TOPICS))
