@@ -4,10 +4,30 @@ from __future__ import annotations
 
 import pytest
 
-from postroom._kernel.joins import FollowUp
+from postroom._kernel.joins import WAIT_TOPIC, FollowUp
 from postroom.errors import JoinFull
-from postroom.spi import Claim, ClaimRequest, JoinStatus, ReceiptStatus, Retention, Settlement, State, StepStatus, Store
-from postroom.testing.conformance.base import ALICE, BOB, LEASE, Elapse, OpenBox, claim_of, names, needs, seconds
+from postroom.spi import (
+    Claim,
+    ClaimRequest,
+    JoinStatus,
+    ReceiptStatus,
+    Retention,
+    Settlement,
+    State,
+    StepStatus,
+    Store,
+)
+from postroom.testing.conformance.base import (
+    ALICE,
+    BOB,
+    LEASE,
+    Elapse,
+    OpenBox,
+    claim_of,
+    names,
+    needs,
+    seconds,
+)
 from postroom.testing.conformance.join_base import DONE, FAILED, JoinSuite, JoinsUnderTest
 
 
@@ -106,6 +126,17 @@ class JoinContinuationConformance(JoinSuite):
         with pytest.raises(JoinFull):
             await joins.put(join, "1")
         assert len(await joins.of.find()) == 1
+
+    @pytest.mark.parametrize("is_done", [False, True])
+    async def test_another_message_has_the_key_of_the_continuation(self, joins: JoinsUnderTest, is_done: bool) -> None:
+        join = await joins.start(1)
+        await joins.put(None, str(join), topic=WAIT_TOPIC)
+        if is_done:
+            [message] = (await joins.claim()).values()
+            await joins.of.ack(message)
+        assert (await joins.wait(join)).status is ReceiptStatus.CONFLICT
+        await joins.put(join, "1")
+        assert list(await joins.claim("order")) == ["1"]
 
     async def test_a_claim_of_any_topic_ends_the_join(self, joins: JoinsUnderTest) -> None:
         join = await joins.start(1)

@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from postroom._kernel.joins import WAIT_TOPIC
-from postroom.errors import JoinFull, JoinNotFound, MessageNotFound
+from postroom.errors import ArgumentValueError, JoinFull, JoinNotFound, MessageNotFound
 from postroom.spi import Draft, JoinDraft, JoinFilter, JoinStatus, JoinWait, Key, ReceiptStatus, StepStatus
 from postroom.testing.conformance.base import SOURCE, Now, OpenBox, draft, seconds
 from postroom.testing.conformance.join_base import DONE, FAILED, JoinSuite, JoinsUnderTest
@@ -84,6 +84,19 @@ class JoinStepConformance(JoinSuite):
         with pytest.raises(JoinFull):
             await joins.store.attach_steps(joins.box, join, [receipt.id])
         assert await joins.steps(join) == {"1": StepStatus.PENDING}
+
+    async def test_a_continuation_is_no_step_of_its_join(self, joins: JoinsUnderTest) -> None:
+        join, other = await joins.start(3), await joins.start(3)
+        receipt = await joins.wait(join)
+        mine = await joins.of.put_one(draft("mine"))
+        for step in (receipt.id, Key(SOURCE, str(join))):
+            with pytest.raises(ArgumentValueError, match="would wait for itself"):
+                await joins.store.attach_steps(joins.box, join, [mine.id, step])
+        with pytest.raises(ArgumentValueError, match="would wait for itself"):
+            await joins.of.put(draft("new", join=join), draft(str(join), join=join))
+        assert await joins.steps(join) == {}
+        assert await joins.of.find(message_id="new") == []
+        assert await joins.store.attach_steps(joins.box, other, [receipt.id]) == [True]
 
     async def test_what_is_not_there(self, joins: JoinsUnderTest, open_box: OpenBox) -> None:
         join, store, box = await joins.start(5), joins.store, joins.box
