@@ -32,6 +32,9 @@ class Discovery:
         self._errors = errors
         self._read_at: float | None = None
         self._failing = False
+        self._begun = self._applied = self._suspected = 0
+        """How many calls have begun; the number of the last one whose result is the list; and how many had begun when
+        a list was returned that must be confirmed."""
         self._must_confirm = False
         self._refused: dict[str, str] = {}
         """Why stores are left out, by identifier."""
@@ -50,6 +53,7 @@ class Discovery:
         Raises what it raises if it has never succeeded. Later, an error keeps the list and is logged.
         """
         is_first = self._read_at is None
+        number = self._begun = self._begun + 1
         try:
             configs = self._usable(configs_of((yield call(self._call, mode)), self._refuse))
         except Exception as error:
@@ -65,6 +69,11 @@ class Discovery:
         if self._failing:
             self._failing = False
             _log.info("the discovery of stores works again")
+        if number < self._applied:
+            return None  # a call that began later has returned before
+        if self._must_confirm and number <= self._suspected:
+            return None  # it began before the list that it would confirm
+        self._applied = number
         return self._apply(configs)
 
     def _usable(self, configs: dict[str, StoreConfig]) -> dict[str, StoreConfig]:
@@ -91,9 +100,9 @@ class Discovery:
             _log.warning("store=%s is left out: %s", key, text)
 
     def _apply(self, configs: dict[str, StoreConfig]) -> Change:
-        vanished = self._registry.vanished(configs)
-        self._must_confirm = vanished is None
-        if vanished is None:
+        self._must_confirm = self._registry.must_confirm(configs)
+        if self._must_confirm:
+            self._suspected = self._begun
             _log.warning(
                 "the discovery of stores returned %d stores, and the room has %d: those that have disappeared are kept "
                 "until a second discovery confirms it",
