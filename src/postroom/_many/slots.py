@@ -40,7 +40,8 @@ class Slots:
         """Makes a slot free. It is given away after the task that had it could ask for another one."""
         self._free += 1
         if self._waiting:
-            asyncio.get_running_loop().call_soon(self._give)
+            loop = asyncio.get_running_loop()
+            loop.call_soon(loop.call_soon, self._give)  # twice, since that task may have yielded once (`Work`)
 
     def _give(self) -> None:
         while self._free and self._waiting:
