@@ -16,6 +16,11 @@ from tests.many.stores import ENGINES, Handled, Looks, databases
 OpenRoom = Callable[..., Postroom]
 
 
+@pytest.fixture(autouse=True)
+def _all_records(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="postroom")
+
+
 @pytest.fixture(params=ENGINES)
 def engine(request: pytest.FixtureRequest) -> str:
     return str(request.param)

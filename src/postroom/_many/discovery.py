@@ -16,6 +16,8 @@ from postroom.errors import ArgumentTypeError, PostroomError
 
 _log = logging.getLogger("postroom")
 
+LONGEST_CALL_SECONDS = 60.0
+"""How long a call may take in an async room; then it has failed."""
 CONFIRM_SECONDS = 30.0
 """The longest pause before a discovery that must confirm the one before."""
 
@@ -27,6 +29,8 @@ class Discovery:
         if not callable(discover):
             raise ArgumentTypeError(f"discover must be a function, not {type(discover).__name__}")
         self._discover = discover
+        method = getattr(discover, "__call__", None)  # noqa: B004 - of an object, which may be async as well
+        self._is_async = inspect.iscoroutinefunction(discover) or inspect.iscoroutinefunction(method)
         self._seconds = refresh.total_seconds()
         self._registry = registry
         self._errors = errors
@@ -136,8 +140,8 @@ class Discovery:
     async def _call_async(self) -> Any:
         import asyncio
 
-        async with asyncio.timeout(max(self._seconds, 30.0)):
-            if inspect.iscoroutinefunction(self._discover):
-                return await self._discover()
+        async with asyncio.timeout(LONGEST_CALL_SECONDS):
+            if self._is_async:
+                return await self._discover()  # type: ignore[misc]
             result = await asyncio.to_thread(self._discover)  # it may read a database, which blocks
             return await result if inspect.isawaitable(result) else result

@@ -36,7 +36,13 @@ class OpenStoreVerbs:
     """The open stores of a room."""
 
     _pause: Callable[[float], object]
-    _close_store: Callable[[WorkerStore], object]
+
+    def _close_store(self, store: WorkerStore) -> object:
+        raise NotImplementedError
+
+    def _finish_closing(self) -> object:
+        """Waits for stores that are being closed."""
+        raise NotImplementedError
 
     def __init__(self, per_server: int) -> None:
         """`per_server`: how many stores may be open on one server."""
@@ -58,8 +64,13 @@ class OpenStoreVerbs:
         while True:
             with self._lock:
                 opened, to_close = self._take(tenant)
-            for each in to_close:
-                yield from self._close(each)
+            try:
+                for each in to_close:
+                    yield from self._close(each)
+            except BaseException:  # it was cancelled
+                if opened is not None:
+                    yield from self._leave(opened)
+                raise
             if opened is not None:
                 return opened
             if time.monotonic() > give_up:
@@ -73,6 +84,9 @@ class OpenStoreVerbs:
     @verb
     def leave(self, opened: OpenStore) -> Program[None]:
         """Ends a call."""
+        yield from self._leave(opened)
+
+    def _leave(self, opened: OpenStore) -> Program[None]:
         with self._lock:
             opened.calls -= 1
             opened.idle_since = time.monotonic()
@@ -167,6 +181,7 @@ class OpenStoreVerbs:
             self._detached.clear()
         for store in stores:
             yield from self._close(store)
+        yield call(self._finish_closing)
 
     def count(self) -> dict[str, int]:
         """Returns how many stores are open, by server."""
@@ -185,9 +200,11 @@ class SyncOpenStores(OpenStoreVerbs, Sync):
 
     _pause = staticmethod(time.sleep)
 
-    @staticmethod
-    def _close_store(store: WorkerStore) -> object:
+    def _close_store(self, store: WorkerStore) -> object:
         return store.close()
+
+    def _finish_closing(self) -> None:
+        """Does nothing: `_close_store` returns when the store is closed."""
 
 
 class AsyncOpenStores(OpenStoreVerbs, Async):
@@ -195,14 +212,22 @@ class AsyncOpenStores(OpenStoreVerbs, Async):
 
     _pause = staticmethod(asyncio.sleep)
 
-    @staticmethod
-    async def _close_store(store: WorkerStore) -> None:
-        async with asyncio.timeout(CLOSE_SECONDS):
-            await store.close()
-
     def __init__(self, per_server: int) -> None:
         super().__init__(per_server)
         self._timers = PerLoop(_Timer)
+        self._closing: PerLoop[set[asyncio.Task[None]]] = PerLoop(set)
+
+    async def _close_store(self, store: WorkerStore) -> None:
+        """Closes a store in a task, which goes on if the caller is cancelled."""
+        closing = self._closing.get()
+        task = asyncio.create_task(_close_in_time(store))
+        closing.add(task)
+        task.add_done_callback(closing.discard)
+        await asyncio.shield(task)
+
+    async def _finish_closing(self) -> None:
+        if closing := self._closing.get():
+            await asyncio.wait(closing)
 
     @asynccontextmanager
     async def using(self, tenant: Tenant) -> AsyncIterator[WorkerStore]:
@@ -223,6 +248,11 @@ class AsyncOpenStores(OpenStoreVerbs, Async):
             if tenant.opened is not None and not tenant.opened.calls and tenant.opened.idle_since < too_long:
                 await self.close_idle(tenant)
         return bool(self._closable())
+
+
+async def _close_in_time(store: WorkerStore) -> None:
+    async with asyncio.timeout(CLOSE_SECONDS):
+        await store.close()
 
 
 OpenStores: TypeAlias = AsyncOpenStores | SyncOpenStores
