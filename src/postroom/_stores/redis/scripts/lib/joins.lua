@@ -11,8 +11,8 @@ local NO_JOIN, JOIN_ENDED, JOIN_FULL, OWN_CONTINUATION = 'no join', 'join ended'
 local STEP_CHARS, NO_OUTCOME = 49, '-'
 
 -- The functions for joins, or false if the box has none. A script creates its functions on every call, which takes longer than
--- this question.
-local joins = call('HLEN', JOINS) > 0 and {}
+-- this question. An inbox has no joins, and its scripts get no keys of joins.
+local joins = JOINS and call('HLEN', JOINS) > 0 and {}
 
 if joins then
   -- Returns the record of a join, to be changed and saved, or nil.
