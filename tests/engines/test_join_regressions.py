@@ -62,9 +62,9 @@ def test_a_continuation_is_no_step_of_its_join(outbox: Outbox) -> None:
     assert outbox.join_steps(join) == []
 
 
-@pytest.mark.req("OBX-087")
 @pytest.mark.parametrize("store", ["memory", "redis"])
 @pytest.mark.parametrize("topic", ["order", WAIT_TOPIC])
+@pytest.mark.req("OBX-087")
 def test_a_put_does_not_change_a_continuation(outbox: Outbox, topic: str) -> None:
     join = outbox.start_join("acme", 1)
     outbox.enqueue("step", {}, join=join)
@@ -83,7 +83,6 @@ def test_a_put_does_not_change_a_continuation(outbox: Outbox, topic: str) -> Non
     assert (message.topic, message.payload, message.correlation_id) == ("done", None, "mine")
 
 
-@pytest.mark.req("OBX-087")
 @pytest.mark.parametrize("store", ["memory", "redis"])
 def test_a_put_does_not_change_a_dead_continuation(outbox: Outbox) -> None:
     join = outbox.start_join("acme", 1)
