@@ -64,6 +64,7 @@ def test_a_continuation_is_no_step_of_its_join(outbox: Outbox) -> None:
 
 @pytest.mark.parametrize("store", ["memory", "redis"])
 @pytest.mark.parametrize("topic", ["order", WAIT_TOPIC])
+@pytest.mark.req("OBX-087")
 def test_a_put_does_not_change_a_continuation(outbox: Outbox, topic: str) -> None:
     join = outbox.start_join("acme", 1)
     outbox.enqueue("step", {}, join=join)
