@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -125,3 +126,13 @@ class Looks:
                 await self._arrived.wait()
 
         await soon(arrived(), seconds)
+
+
+async def planned(room: Any) -> dict[str, float]:
+    """Waits until no look is under way. Returns in how many seconds each store is looked at."""
+    entries = room._source.calendar._entries
+    async with asyncio.timeout(10):
+        while any(entry.is_looking or entry.at == math.inf for entry in entries.values()):
+            await asyncio.sleep(0.005)
+    now = asyncio.get_running_loop().time()
+    return {key: entry.at - now for key, entry in entries.items()}
