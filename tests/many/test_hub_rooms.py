@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,11 +11,11 @@ from postroom import ArgumentTypeError, ArgumentValueError, Postroom
 from postroom.sync import Postroom as SyncPostroom
 from tests import redis
 from tests.many.conftest import OpenRoom
-from tests.many.stores import KEYS, Handled, Looks
+from tests.many.stores import KEYS, Handled, Looks, becomes
 from tests.postgres import shared_database, with_driver
 from tests.runtime.support import Logged, put
 
-HUBS = {
+HUBS: dict[str, Callable[[], str]] = {
     "asyncpg-hub": lambda: with_driver(shared_database(), "asyncpg"),
     "psycopg-hub": lambda: with_driver(shared_database(), "psycopg"),
     "redis-hub": redis.server,
@@ -31,9 +31,7 @@ async def listening(room: Postroom, looks: Looks) -> None:
     """Waits until the room is connected to the hub and has looked at all stores."""
     assert room._hubs is not None
     listener: Any = room._hubs.get()._channel._listener  # type: ignore[attr-defined]
-    async with asyncio.timeout(10):
-        while not (getattr(listener, "_checkout", None) or getattr(listener, "_subscribed", None)):
-            await asyncio.sleep(0.005)
+    await becomes(lambda: getattr(listener, "_checkout", None) or getattr(listener, "_subscribed", None))
     await looks.until(*KEYS)
 
 

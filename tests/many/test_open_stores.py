@@ -11,7 +11,7 @@ import pytest
 from postroom import Message, Postroom, StoreBusy
 from postroom.sync import Postroom as SyncPostroom
 from tests.many.conftest import OpenRoom
-from tests.many.stores import KEYS, Handled, Looks, databases, planned
+from tests.many.stores import KEYS, Handled, Looks, becomes, databases, planned
 from tests.runtime.support import Gate, Gauge, Logged, put, soon
 
 
@@ -102,9 +102,7 @@ async def test_an_idle_store_is_closed_and_left_alone(
     room.inbox().handler("t")(handled)
     async with room:
         await looks.until(*KEYS)
-        async with asyncio.timeout(10):
-            while room.router.open_stores:
-                await asyncio.sleep(0.01)
+        await becomes(lambda: not room.router.open_stores)
         assert all(100 < pause < 140 for pause in (await planned(room)).values()), "two minutes, with jitter"
         assert room.router.open_stores == {}
         assert len(looks.seen) == 3
@@ -135,9 +133,7 @@ async def test_memory_stays_open(open_room: OpenRoom) -> None:
     assert [len(await room.router.inbox(key).find()) for key in room.router.keys] == [1] * 5
 
 
-async def test_a_close_that_hangs(
-    open_room: OpenRoom, urls: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_close_that_hangs(open_room: OpenRoom, urls: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("postroom._many.servers.CLOSE_SECONDS", 0.05)
     stores = dict(urls)
     room = open_room(discover=lambda: stores)
@@ -195,5 +191,3 @@ async def test_a_store_is_open_while_a_handler_runs(open_room: OpenRoom, urls: d
     await put(room.router.inbox("acme"), "1")
     assert await room.drain(raise_errors=True) == 1
     assert calls.most == 1
-
-

@@ -14,7 +14,7 @@ import pytest
 
 from postroom import Postroom
 from tests.many.conftest import OpenRoom
-from tests.many.stores import KEYS, Handled, Looks, planned
+from tests.many.stores import KEYS, Handled, Looks, becomes, planned
 from tests.runtime.support import Gate, put, soon
 
 
@@ -58,19 +58,13 @@ async def test_a_new_process_gets_a_share(
         await looks.until(*KEYS)
         assert held(first) == set(KEYS)
         async with second:
-            async with asyncio.timeout(20):
-                while not held(second):
-                    await asyncio.sleep(0.02)
-                assert len(held(first)) < 3
-        async with asyncio.timeout(20):  # and if it ends, the other has all again
-            while held(first) != set(KEYS):
-                await asyncio.sleep(0.02)
+            await becomes(lambda: held(second))
+            assert len(held(first)) < 3
+        await becomes(lambda: held(first) == set(KEYS))  # the other has ended
 
 
 @pytest.mark.usefixtures("quick")
-async def test_another_process_helps(
-    open_room: OpenRoom, urls: dict[str, str], handled: Handled, looks: Looks
-) -> None:
+async def test_another_process_helps(open_room: OpenRoom, urls: dict[str, str], handled: Handled, looks: Looks) -> None:
     """The process that attends the store is busy: its handler does not end."""
     busy, helper, gate = open_room(urls, notify=False), working(open_room, urls, handled), Gate()
     busy.inbox(batch_size=1).handler("t")(gate)
@@ -111,9 +105,7 @@ CHILD = """
 
 
 @pytest.mark.usefixtures("quick")
-async def test_a_process_that_dies(
-    open_room: OpenRoom, urls: dict[str, str], handled: Handled, looks: Looks
-) -> None:
+async def test_a_process_that_dies(open_room: OpenRoom, urls: dict[str, str], handled: Handled, looks: Looks) -> None:
     """It held the soft leases and a message. Both are free again, and nothing is lost."""
     room = open_room(urls)
     room.inbox(lease_seconds=30).handler("t")(handled)
