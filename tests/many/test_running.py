@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import pytest
 from postroom import Cleaning, Message, Postroom, RoomClosed, State, StoreMigrated
 from postroom.testing import Events
 from tests.many.conftest import OpenRoom
-from tests.many.stores import KEYS, Handled, Looks, becomes, databases, mixed, new_database
+from tests.many.stores import KEYS, Handled, Looks, becomes, mixed, new_database
 from tests.runtime.support import Gate, Logged, put, soon, states
 
 
@@ -199,60 +198,6 @@ class TestMigrations:
                 await put(room.router.inbox("crow"), "1")
                 await handled.until(("crow", "1"))
         assert not logged.saying("left out")
-
-
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
-def test_one_event_loop_after_another(engine: str, tmp_path: Path) -> None:
-    """As scripts and test suites use a room."""
-    room = Postroom(stores=databases(engine, tmp_path))
-    seen: list[tuple[str, str]] = []
-
-    @room.inbox().handler("t")
-    async def handle(message: Message[Any]) -> None:
-        seen.append((message.store, message.message_id))
-
-    async def use(number: int) -> None:
-        for key in KEYS:
-            await put(room.router.inbox(key), number)
-        assert await room.drain() == 3
-
-    for number in range(3):
-        asyncio.run(use(number))
-    asyncio.run(room.close())
-    assert len(seen) == 9
-
-
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
-def test_two_event_loops_at_once(engine: str, tmp_path: Path) -> None:
-    """A worker in one thread, puts in another."""
-    room = Postroom(stores=databases(engine, tmp_path))
-    all_done, seen = threading.Event(), set[tuple[str, str]]()
-
-    @room.inbox().handler("t")
-    async def handle(message: Message[Any]) -> None:
-        seen.add((message.store, message.message_id))
-        if len(seen) == 30:
-            all_done.set()
-
-    async def work() -> None:
-        await room.start()
-        started.set()
-        await becomes(all_done.is_set, 30)
-        await room.stop()
-
-    async def enqueue() -> None:
-        for number in range(10):
-            for key in KEYS:
-                await put(room.router.inbox(key), number)
-
-    started = threading.Event()
-    worker = threading.Thread(target=asyncio.run, args=[work()])
-    worker.start()
-    assert started.wait(10)
-    asyncio.run(enqueue())
-    worker.join(40)
-    assert len(seen) == 30
-    asyncio.run(room.close())
 
 
 @pytest.mark.parametrize("engine", ["asyncpg"], indirect=True)
