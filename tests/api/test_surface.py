@@ -76,7 +76,7 @@ ASYNC_ONLY = {
     postroom.Outbox: set(WORKING_BOX.split()),
 }
 """Handlers, and whatever runs them, exist for async code only."""
-ASYNC_ONLY_OPTIONS = {"cleaning", "shutdown_timeout", "selection", "look_interval"}
+ASYNC_ONLY_OPTIONS = {"cleaning", "shutdown_timeout", "selection", "look_interval", "hub"}
 
 TWINS = [(postroom.Postroom, sync.Postroom), (postroom.Inbox, sync.Inbox), (postroom.Outbox, sync.Outbox)]
 
