@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from postroom._kernel.program import Mode
 from postroom._stores.options import StoreOptions
-from postroom.errors import ArgumentTypeError, ArgumentValueError
+from postroom.errors import ArgumentTypeError, ArgumentValueError, PostroomError
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -59,7 +59,13 @@ def open_store(url: str | None, *, mode: Mode, **given: Any) -> Any:
     scheme, rest = _split(_given(url))
     options = StoreOptions(mode, **given)
     options.check()
-    return _module(scheme).open_store(scheme, rest, options)
+    try:
+        return _module(scheme).open_store(scheme, rest, options)
+    except ValueError as error:
+        if isinstance(error, PostroomError):
+            raise
+        # The standard library cannot split it. Its text is not repeated: it may contain a part of a password.
+        raise ArgumentValueError("this URL cannot be read: check its host, port and brackets") from None
 
 
 def server_of(url: str) -> str:
