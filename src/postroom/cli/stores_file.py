@@ -42,8 +42,9 @@ def room_of(path: Path) -> Postroom:
     for key, value in stores.items():
         if isinstance(value, dict):
             _refuse_unknown(path, f"stores.{key}.", value, STORE_OPTIONS)
+    stores, options = _filled(path, "stores", stores), _filled(path, "room", options)
     try:
-        return Postroom(stores=_filled(path, "stores", stores), **_filled(path, "room", options))
+        return Postroom(stores=stores, **options)
     except PostroomError as error:
         raise ArgumentValueError(f"{path}: {error}") from None
 
@@ -87,5 +88,5 @@ def _variable(path: Path, place: str, found: re.Match[str]) -> str:
         )
     value = os.environ.get(name)
     if not value:
-        raise ArgumentValueError(f"{path}: {place} needs the environment variable {name}, which is not set")
+        raise ArgumentValueError(f"{path}: {place} needs the environment variable {name}, which is not set, or empty")
     return value
