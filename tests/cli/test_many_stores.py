@@ -91,7 +91,7 @@ WRONG: dict[str, str] = {
     '[stores]\nacme = { pool = "mine" }': "there is no stores.acme.pool",
     '[stores]\nacme = { schema = "mail" }': "store 'acme': the url is missing",
     '[stores]\nacme = "oracle://scott:tiger@host"': "store 'acme': there is no store for oracle://",
-    '[stores]\nacme = "postgresql://scott:tiger@[host/shop"': "store 'acme': this URL cannot be read",
+    '[stores]\nacme = "postgresql://scott:tiger@[host/shop"': "store 'acme': this postgresql:// URL cannot be read",
     '[stores]\nacme = "scott:tiger@host"': "store 'acme': this is not a URL",
     '[stores]\nacme = { url = "memory://", weight = 0 }': "store 'acme': weight must be between",
     '[stores]\nacme = "postgresql://scott:${UNSET}@host/shop"': "stores.acme needs the environment variable UNSET, ",

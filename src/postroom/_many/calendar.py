@@ -29,7 +29,7 @@ from postroom._many.servers import AsyncOpenStores
 from postroom._many.tenant import Tenant
 from postroom._room_store import WorkerStore
 from postroom._runtime.schedule import now
-from postroom.errors import FeatureMissing, OrderMismatch, SchemaError
+from postroom.errors import FeatureMissing, OrderMismatch, SchemaError, StoreBusy
 from postroom.spi import Attendance, Attendant
 
 _log = logging.getLogger("postroom")
@@ -135,7 +135,7 @@ class Calendar:
         probe, and returns whether it had changed."""
         self._stores = stores
         self._process = process
-        self._errors = errors
+        self.errors = errors
         self._dispatchers: dict[str, Dispatches] = {}
         self._fits = fits
         self._clean = clean
@@ -186,6 +186,11 @@ class Calendar:
     def detach(self, box: str) -> None:
         """Removes the dispatcher of a box."""
         self._dispatchers.pop(box, None)
+
+    def _entry_of(self, tenant: Tenant) -> Entry | None:
+        """Returns the entry of a tenant; None if it was removed, even if another one has its identifier now."""
+        entry = self._entries.get(tenant.key)
+        return entry if entry is not None and entry.tenant is tenant else None
 
     def failing(self) -> dict[str, float]:
         """Returns the stores that have failed, and for how many seconds."""
@@ -261,7 +266,7 @@ class Calendar:
 
     def left(self, tenant: Tenant, claimed: int) -> None:
         """A visit has ended because it found nothing more; it had claimed so many messages."""
-        entry = self._entries.get(tenant.key)
+        entry = self._entry_of(tenant)
         if entry is None:
             return
         entry.left_at = now()
@@ -274,7 +279,7 @@ class Calendar:
 
     def claimed(self, tenant: Tenant) -> None:
         """A visit has claimed messages."""
-        entry = self._entries.get(tenant.key)
+        entry = self._entry_of(tenant)
         if entry is not None:
             entry.active = True
             if now() - entry.cleaned_at > self._clean_seconds:
@@ -284,6 +289,8 @@ class Calendar:
 
     async def _look(self, entry: Entry) -> None:
         tenant = entry.tenant
+        if self._entries.get(tenant.key) is not entry:
+            return  # it was removed while the look waited
         was_open = tenant.opened is not None
         self.looks += 1
         self._seen(tenant)  # before the look: a change after it is a hint
@@ -291,6 +298,8 @@ class Calendar:
             async with self._stores.using(tenant) as store:
                 entry.again = math.inf  # what came before is seen
                 attendance = await self._attend(store, entry)
+                if self._entries.get(tenant.key) is not entry:
+                    return  # it was removed meanwhile, or has another configuration
                 offered, at = self._note(entry, attendance)
                 await self._clean_if_due(entry, store)
         except Exception as error:  # noqa: BLE001 - whatever fails, the store is tried again
@@ -380,9 +389,12 @@ class Calendar:
 
     def failed(self, tenant: Tenant, error: Exception) -> None:
         """Opens the breaker of a store."""
-        entry = self._entries.get(tenant.key)
+        entry = self._entry_of(tenant)
         if entry is None:
             return  # it was removed: its database may be gone
+        if isinstance(error, StoreBusy):  # the store did not fail: too many others of its server are in use
+            self._look_at(entry, now() + FIRST_PAUSE)
+            return
         entry.is_fit = False
         if entry.breaker.fail(now()):
             does_not_fit = isinstance(error, SchemaError | FeatureMissing | OrderMismatch)
@@ -391,7 +403,7 @@ class Calendar:
                 "store=%s %s (%s); it is tried again, and the other stores go on",
                 tenant.key,
                 what,
-                self._errors.of(error),
+                self.errors.of(error),
             )
         for dispatcher in self._dispatchers.values():
             dispatcher.withdraw(tenant.key)
@@ -399,7 +411,7 @@ class Calendar:
 
     def recovered(self, tenant: Tenant) -> None:
         """Closes the breaker of a store."""
-        entry = self._entries.get(tenant.key)
+        entry = self._entry_of(tenant)
         opened_at = None if entry is None else entry.breaker.succeed()
         if opened_at is not None:
             _log.info("store=%s works again after %.1f s", tenant.key, now() - opened_at)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # not at run time: asyncio and the runtime are imported with 
     from postroom._boxes.handled_box import HandledBox
     from postroom._many.router import AsyncRouter
     from postroom._many.tenants import Tenants
-    from postroom._runtime.probes import Probes
+    from postroom._runtime.health_reporter import HealthReporter
     from postroom._runtime.worker import WorkerSource
 
 _log = logging.getLogger("postroom")
@@ -291,36 +291,38 @@ class Postroom(RoomVerbs[Inbox, Outbox, "AsyncRouter"], Async, public="postroom.
         import asyncio
         import signal
 
-        from postroom._runtime.probes import Probes
+        from postroom._runtime.health_reporter import HealthReporter
         from postroom._runtime.systemd import Notifier
 
         chosen = self._choose(boxes)
         if not any(len(each.handlers) for each in chosen) and not self._supervisor.cleans_without_handlers:
             raise ArgumentValueError("this room has no handlers: register one, or give it cleaning=Cleaning(), first")
-        probes = Probes(self.is_ready, health=health, heartbeat=heartbeat, notifier=Notifier.from_environment())
-        second = asyncio.run(self._run_until_signal(None if boxes is None else chosen, probes, first))
+        reporter = HealthReporter(
+            self.is_ready, health=health, heartbeat=heartbeat, notifier=Notifier.from_environment()
+        )
+        second = asyncio.run(self._run_until_signal(None if boxes is None else chosen, reporter, first))
         if second is not None:
             signal.raise_signal(second)  # as its parent expects: KeyboardInterrupt, or the end of the process
 
     async def _run_until_signal(
-        self, boxes: list[HandledBox] | None, probes: Probes, first: Callable[[], Awaitable[None]] | None
+        self, boxes: list[HandledBox] | None, reporter: HealthReporter, first: Callable[[], Awaitable[None]] | None
     ) -> int | None:
         """Returns the number of the second signal; None if there was only one."""
         from postroom._runtime.signals import Signals
 
-        async with probes:
+        async with reporter:
             if first is not None:
                 await first()
             with Signals(self._supervisor.stop_at_once) as signals:
-                await self._run_until(signals.first, boxes, probes)
+                await self._run_until(signals.first, boxes, reporter)
             return signals.second
 
-    async def _run_until(self, stop: asyncio.Event, boxes: list[HandledBox] | None, probes: Probes) -> None:
+    async def _run_until(self, stop: asyncio.Event, boxes: list[HandledBox] | None, reporter: HealthReporter) -> None:
         try:
             await self._start(self._choose(None) if boxes is None else boxes)
-            probes.started()
+            reporter.started()
             await stop.wait()
-            probes.stopping()
+            reporter.stopping()
             if any(box.in_hand for box in self.health().values()):
                 _log.warning(
                     "stopping: handlers may end what they have begun, for up to %.0f s; a second signal stops at once "

@@ -11,6 +11,7 @@ from uuid import UUID
 import typer
 
 from postroom import Join, JoinStatus, JoinStep
+from postroom._kernel.message import AnyMessage
 from postroom._kernel.policy import Box
 from postroom._kernel.texts import escape
 from postroom.cli.actions import ask, check_silent
@@ -18,6 +19,7 @@ from postroom.cli.dead.formatting import clean
 from postroom.cli.option_sets import Page, Target
 from postroom.cli.options import Yes, counted
 from postroom.cli.session import AnyOutbox, ChosenStore, Visited
+from postroom.errors import MessageNotFound
 
 JoinArgument = Annotated[UUID, typer.Argument(metavar="JOIN_ID", help="The id that start_join returned.")]
 
@@ -47,10 +49,12 @@ class Joins(NamedTuple):
 
 
 class JoinSteps(NamedTuple):
-    """A join, and a page of its steps."""
+    """A join, its continuation, and a page of its steps."""
 
     box: Box
     join: Join
+    continuation: AnyMessage | None
+    """None: it was not stored yet, or was purged."""
     steps: list[JoinStep]
     next: int | None
 
@@ -60,7 +64,8 @@ class JoinSteps(NamedTuple):
 
     def as_json(self) -> dict[str, object]:
         shown = [_describe_step(step) for step in self.steps]
-        return {"box": self.box.key, **self.known, "steps": shown, "next": self.next}
+        described = self.continuation and _describe_continuation(self.continuation)
+        return {"box": self.box.key, **self.known, "continuation": described, "steps": shown, "next": self.next}
 
     def as_text(self) -> str:
         width = max(map(len, self.known))
@@ -68,6 +73,7 @@ class JoinSteps(NamedTuple):
             f"{name:<{width}}  {_as_text(value)}".rstrip().replace("\n", f"\n{'':<{width}}  ")
             for name, value in self.known.items()
         ]
+        texts.append(f"{'continuation':<{width}}  {_continuation_line(self.continuation)}")
         texts.append(f"{'steps':<{width}}  {'' if self.steps else 'there are none'}".rstrip())
         texts += [f"  {_step_line(step)}" for step in self.steps]
         return Page.text("\n".join(texts), self.next)
@@ -100,13 +106,14 @@ def list_joins(
 
 
 def show_join(join_id: JoinArgument, *, one: OneOutbox, page: Page, target: Target) -> None:
-    """Show a join and its steps."""
+    """Show a join, its continuation and its steps."""
 
     async def find(store: ChosenStore) -> JoinSteps:
         box = await one.of(store)
         join = await box.get_join(join_id)
         steps = await box.join_steps(join_id, after=page.after, limit=page.limit)
-        return JoinSteps(box.box, join, steps, steps[-1].id if len(steps) == page.limit else None)
+        following = steps[-1].id if len(steps) == page.limit else None
+        return JoinSteps(box.box, join, await _continuation(box, join_id), steps, following)
 
     with target.open() as session:
         session.check_one("a join")
@@ -115,6 +122,14 @@ def show_join(join_id: JoinArgument, *, one: OneOutbox, page: Page, target: Targ
             session.print_json([Visited(key, value.as_json()) for key, value in found])
         else:
             session.print_each([Visited(key, value.as_text()) for key, value in found], empty="")
+
+
+async def _continuation(box: AnyOutbox, join_id: UUID) -> AnyMessage | None:
+    """Returns the continuation of a join, or None if it was not stored yet, or was purged."""
+    try:
+        return await box.get(str(join_id), box.name)
+    except MessageNotFound:
+        return None
 
 
 def cancel_join(join_id: JoinArgument, *, one: OneOutbox, yes: Yes = False, target: Target) -> None:
@@ -173,6 +188,10 @@ def _describe_step(step: JoinStep) -> dict[str, object]:
     return {name: _as_json(value) for name, value in step._asdict().items()}
 
 
+def _describe_continuation(continuation: AnyMessage) -> dict[str, object]:
+    return {"id": continuation.id, "state": continuation.state, "topic": continuation.topic}
+
+
 def _as_json(value: object) -> object:
     if isinstance(value, datetime):
         return value.isoformat()
@@ -183,6 +202,12 @@ def _as_text(value: object) -> str:
     if value is None:
         return ""
     return clean(value) if isinstance(value, str) else to_json.dumps(value)
+
+
+def _continuation_line(continuation: AnyMessage | None) -> str:
+    if continuation is None:
+        return "there is none"
+    return f"{continuation.state}  {continuation.id}  topic {escape(continuation.topic)}"
 
 
 def _step_line(step: JoinStep) -> str:
