@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from postroom import OwnerToken
+from postroom import OwnerToken, State
 from postroom.sync import Postroom
 from tests.cli.conftest import IN_A_TERMINAL, Ran, Run, RunEach, Start, output_of
 from tests.cli.shop import write_module
@@ -247,7 +247,7 @@ def test_dead_letters_of_all_stores_are_replayed_after_a_question(run: Run, fold
     replayed = run(*command, "--yes")
     assert (replayed.returncode, replayed.stdout.splitlines()[-1]) == (1, "replayed 4 in 2 stores")
     with open_stores(folder, "acme", "globex") as room:
-        assert [room.router.inbox(key, "orders").counts()["dead"] for key in ("acme", "globex")] == [0, 0]
+        assert [room.router.inbox(key, "orders").counts()[State.DEAD] for key in ("acme", "globex")] == [0, 0]
     named = run("dead", "replay", "acme-dead-0", *FILE, "--store", "acme", "--inbox", "orders")
     assert (named.returncode, named.stdout) == (0, "replayed 0 in 1 store; 1 were not dead and left alone\n")
 

@@ -35,7 +35,7 @@ async def main() -> None:
     ):
         paid = {"id": "evt_1", "type": "payment.received"}
         ordered = {"id": "evt_2", "type": "order.created", "order": 7}
-        for tenant, event in (("acme", paid), ("acme", paid), ("globex", ordered), ("acme", ordered), ("nobody", paid)):
+        for tenant, event in (("acme", paid), ("acme", paid), ("globex", ordered), ("acme", ordered), ("unknown", paid)):
             print((await client.post(f"/{tenant}/webhooks", json=event)).status_code)
         print((await client.post("/globex/orders", json={"order": 9})).status_code)
 
