@@ -10,11 +10,14 @@ from postroom._connect import open_probe
 from postroom._kernel.cancellation import check_cancelled
 from postroom._kernel.texts import ErrorTexts
 from postroom._many.tenant import Tenant
+from postroom._stores.hub import Hub
 from postroom._stores.probe import Probe
 from postroom.errors import RoomClosed
 
 _log = logging.getLogger("postroom")
 
+HUB = "hub"
+"""The name of the hub in log records."""
 RETRY_SECONDS = (1.0, 60.0)
 """The pause after an error of a probe: the first, and the longest. Meanwhile the calendar looks at the stores."""
 
@@ -49,34 +52,43 @@ class Probing:
         probe = open_probe(tenant.config.url)
         if probe is not None:
             self._probes[server] = probe
-            self._tasks[server] = asyncio.create_task(self._run(server, probe, hint))
+            self._tasks[server] = asyncio.create_task(self._run_and_close(server, probe, hint))
         return probe
+
+    def set_hub(self, hub: Hub, tenants: Iterable[Tenant], hint: Callable[[str], None]) -> None:
+        """Lets the hub hint at these stores. It stays open when the probes are closed: the room still publishes."""
+        hub.set_stores({tenant.key: tenant.config.url for tenant in tenants})
+        if HUB not in self._tasks:
+            self._tasks[HUB] = asyncio.create_task(self._run(HUB, hub, hint))
 
     def seen(self, tenant: Tenant) -> bool:
         """Takes the present state of a store as seen. Returns True if it had changed."""
         probe = self._probes.get(tenant.server)
         return probe is not None and probe.refresh(tenant.key)
 
-    async def _run(self, server: str, probe: Probe, hint: Callable[[str], None]) -> None:
-        pause = RETRY_SECONDS[0]
+    async def _run_and_close(self, server: str, probe: Probe, hint: Callable[[str], None]) -> None:
         try:
-            while True:
-                check_cancelled()
-                try:
-                    keys = await probe.wait()
-                except RoomClosed:
-                    return
-                except Exception as error:  # noqa: BLE001 - without hints, the calendar looks at the stores
-                    if pause == RETRY_SECONDS[0]:
-                        _log.info("server=%s gives no hints: %s", server, self._errors.of(error))
-                    await asyncio.sleep(pause)
-                    pause = min(pause * 2, RETRY_SECONDS[1])
-                else:
-                    pause = RETRY_SECONDS[0]
-                    for key in keys:
-                        hint(key)
+            await self._run(server, probe, hint)
         finally:
             await probe.close()
+
+    async def _run(self, server: str, probe: Probe, hint: Callable[[str], None]) -> None:
+        pause = RETRY_SECONDS[0]
+        while True:
+            check_cancelled()
+            try:
+                keys = await probe.wait()
+            except RoomClosed:
+                return
+            except Exception as error:  # noqa: BLE001 - without hints, the calendar looks at the stores
+                if pause == RETRY_SECONDS[0]:
+                    _log.info("server=%s gives no hints: %s", server, self._errors.of(error))
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, RETRY_SECONDS[1])
+            else:
+                pause = RETRY_SECONDS[0]
+                for key in keys:
+                    hint(key)
 
     async def close(self) -> None:
         """Ends all probes."""
