@@ -30,7 +30,7 @@ SURFACE = {
     "postroom": """
         Postroom Inbox Outbox
         NewMessage Message Receipt ReceiptStatus Key State Ending topic SEPARATE
-        TenantInbox TenantOutbox StoreConfig StoreMigrated Selection RoundRobin DrainFirst Fair Batch
+        TenantInbox TenantOutbox StoreConfig StoreMigrated StoreResult Selection RoundRobin DrainFirst Fair Batch
         Join JoinId JoinStatus JoinStep StepStatus
         OwnerToken Claim Reaped Outcome Backoff StorageRetry
         Cleaning Cleaned BoxHealth

@@ -19,10 +19,10 @@ from postroom._kernel.program import Async
 from postroom._kernel.queries import Filter
 from postroom._many.config import DEFAULT_LOOK_INTERVAL, StoreMigrated
 from postroom._many.selection import Selection, selection_of
-from postroom._room.base import ONE_STORE, RoomVerbs
+from postroom._room.base import RoomVerbs
 from postroom._room.options import RoomOptions
 from postroom._runtime.values import BoxHealth, Cleaned, Cleaning
-from postroom.errors import ArgumentTypeError, ArgumentValueError, FeatureMissing, SchemaError
+from postroom.errors import ArgumentTypeError, ArgumentValueError, SchemaError
 
 if TYPE_CHECKING:  # not at run time: asyncio and the runtime are imported with the first room
     import asyncio
@@ -167,10 +167,9 @@ class Postroom(RoomVerbs[Inbox, Outbox, "AsyncRouter"], Async, public="postroom.
         """
         from postroom._many.migration import migrate_all
 
-        if self._tenants is None:
-            raise FeatureMissing(ONE_STORE)
+        router = self.router
         await self.refresh()
-        return await migrate_all(self._tenants, check.count("parallel", parallel), progress)
+        return await migrate_all(router, parallel, progress)
 
     @property
     def boxes(self) -> list[Inbox | Outbox]:
