@@ -38,10 +38,10 @@ LEASE = timedelta(seconds=240)
 """How long a process attends a store. It is not renewed, so that stores are shared anew."""
 HANDOVER_SECONDS = 10.0
 """How long a process that attends all stores waits after the end of a lease, so that another one can take it."""
-HELP_SECONDS = 5.0
+HELP_SECONDS = 2.0
 """How long a message may be due in a store that another process attends, before this process helps."""
-HELP_INTERVAL = 30.0
-"""The shortest pause between two looks at a store that another process attends."""
+SPARED_SECONDS = 30.0
+"""How long a hint at such a store is ignored, after a hint that led to a look and no message had waited for so long."""
 ECHO_SECONDS = 2.0
 """A hint this soon after a visit may come from the visit itself, so the look waits for this long."""
 UNCOMMITTED_SECONDS = 10.0
@@ -79,12 +79,14 @@ class Entry:
         "cleaned_at",
         "free_at",
         "held_until",
+        "helps_until",
         "is_fit",
+        "is_hinted",
         "is_looking",
         "left_at",
-        "looked_at",
         "not_before",
         "pause",
+        "spared_at",
         "tenant",
         "uncommitted_since",
     )
@@ -103,8 +105,12 @@ class Entry:
         """When the soft lease of another process ends."""
         self.held_until = 0.0
         """When the soft lease of this process ends."""
-        self.looked_at = self.left_at = -math.inf
-        """When the last look and the last visit ended."""
+        self.helps_until = 0.0
+        """Until when this process looks at the store although another one attends it, which seems to have ended."""
+        self.is_hinted = False
+        """Whether a hint is the reason of the next look, while another process attends the store."""
+        self.spared_at = self.left_at = -math.inf
+        """When such a look found that the other process needs no help, and when the last visit ended."""
         self.pause = self.not_before = 0.0
         """After a visit that found nothing: the pause, and its end."""
         self.uncommitted_since: float | None = None
@@ -253,9 +259,10 @@ class Calendar:
         if entry is None or entry.breaker.is_open:
             return
         entry.pause = entry.not_before = 0.0
-        if entry.free_at > now():
+        if entry.free_at > now() >= entry.helps_until:
             # The other process looks at it. If that process has ended, this one finds the message later.
-            self._look_at(entry, max(now() + HELP_SECONDS, entry.looked_at + HELP_INTERVAL))
+            entry.is_hinted = True
+            self._look_at(entry, max(now() + HELP_SECONDS, entry.spared_at + SPARED_SECONDS))
         else:
             self._look_at(entry, max(now(), entry.left_at + ECHO_SECONDS))
 
@@ -300,7 +307,6 @@ class Calendar:
         except BaseException:
             entry.is_looking = False
             raise
-        entry.looked_at = now()
         self.recovered(tenant)
         if not (offered or was_open):
             at = min(at, await self._close(tenant))
@@ -332,7 +338,8 @@ class Calendar:
         """Offers the store if a message is due. Returns whether it is offered, and when to look again."""
         at = now()
         self._note_lease(entry, attendance.free_in)
-        patience = 0.0 if attendance.free_in is None else HELP_SECONDS
+        is_attended_elsewhere = attendance.free_in is not None and at >= entry.helps_until
+        patience = HELP_SECONDS if is_attended_elsewhere else 0.0
         offered, next_look = False, self._regular_look(entry)
         for key, seconds in attendance.due.items():
             if seconds > -patience:
@@ -342,6 +349,12 @@ class Calendar:
             elif key in self._dispatchers:
                 self._dispatchers[key].offer(entry.tenant)
                 offered = True
+        if is_attended_elsewhere:
+            if offered:
+                entry.helps_until = entry.free_at
+            elif entry.is_hinted:
+                entry.spared_at = at
+        entry.is_hinted = False
         if entry.uncommitted_since is not None:
             waited = at - entry.uncommitted_since
             if offered or waited > UNCOMMITTED_SECONDS:
