@@ -19,7 +19,7 @@ from tools.servers.postgres import PostgresServer
 from benchmarks.common.environment import stderr
 from benchmarks.common.program import Program, installed
 from benchmarks.common.report import Results, Section
-from benchmarks.many.cases import first_message, idle
+from benchmarks.many.cases import first_message, idle, one_store, skew, unreachable
 from benchmarks.many.environment import Environment, Measured
 from benchmarks.many.plan import FULL, QUICK, Plan
 from benchmarks.table import Aim
@@ -27,6 +27,9 @@ from benchmarks.table import Aim
 CASES: dict[str, Callable[[Environment], Measured]] = {
     "idle": idle.idle,
     "first-message": first_message.first_message,
+    "skew": skew.skew,
+    "unreachable": unreachable.unreachable,
+    "one-store": one_store.one_store,
 }
 
 PROGRAM = Program(name="many", summary=__doc__.splitlines()[0], cases=tuple(CASES), drawn=())
@@ -50,6 +53,8 @@ def run(plan: Plan, names: tuple[str, ...]) -> Results:
             measured = CASES[name](env)
             sections[name] = measured.section
             aims += measured.aims
+            for aim in measured.aims:
+                stderr.print(f"  {'met' if aim.met else 'MISSED'}: {aim.text}: {aim.value:.2f}")
             loads.append(os.getloadavg()[0])
             stderr.print(f"  took {time.perf_counter() - began:.0f} s")
         about = {
