@@ -18,12 +18,13 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from datetime import timedelta
 from heapq import heappop, heappush
+from operator import attrgetter
 from typing import Protocol
 from uuid import UUID
 
 from postroom._kernel.cancellation import check_cancelled
 from postroom._kernel.texts import ErrorTexts
-from postroom._many.breaker import Breaker
+from postroom._many.entry import DAY_SECONDS, Entry
 from postroom._many.lanes import Lanes
 from postroom._many.servers import AsyncOpenStores
 from postroom._many.tenant import Tenant
@@ -48,8 +49,8 @@ UNCOMMITTED_SECONDS = 10.0
 """How long the commit of a put in a caller's transaction is awaited by looks."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 60.0
 """The pauses after visits that found nothing, although a message seemed to be due."""
-DAY_SECONDS = 86400.0
-"""How often an idle store is cleaned."""
+GIVE_BACK_SECONDS, GIVE_BACK_TASKS = 3.0, 4
+"""How long a stop gives soft leases back, and how many at a time."""
 
 
 _random = random.uniform  # spreads load, guards nothing
@@ -66,58 +67,6 @@ class Dispatches(Protocol):
 
     def remove(self, key: str) -> None:
         """Makes a store not ready, and stops its visit."""
-
-
-class Entry:
-    """When to look at one store."""
-
-    __slots__ = (
-        "active",
-        "again",
-        "at",
-        "breaker",
-        "cleaned_at",
-        "free_at",
-        "held_until",
-        "helps_until",
-        "is_fit",
-        "is_hinted",
-        "is_looking",
-        "left_at",
-        "not_before",
-        "pause",
-        "spared_at",
-        "tenant",
-        "uncommitted_since",
-    )
-
-    def __init__(self, tenant: Tenant, at: float) -> None:
-        self.tenant = tenant
-        self.at = math.inf
-        """The time of the next look; infinite while one waits or is under way."""
-        self.is_looking = False
-        self.again = math.inf
-        """When to look again after the look that waits or is under way."""
-        self.breaker = Breaker()
-        self.is_fit = False
-        """Whether the store can do what the boxes need."""
-        self.free_at = 0.0
-        """When the soft lease of another process ends."""
-        self.held_until = 0.0
-        """When the soft lease of this process ends."""
-        self.helps_until = 0.0
-        """Until when this process looks at the store although another one attends it, which seems to have ended."""
-        self.is_hinted = False
-        """Whether a hint is the reason of the next look, while another process attends the store."""
-        self.spared_at = self.left_at = -math.inf
-        """When such a look found that the other process needs no help, and when the last visit ended."""
-        self.pause = self.not_before = 0.0
-        """After a visit that found nothing: the pause, and its end."""
-        self.uncommitted_since: float | None = None
-        """When a message was put in a transaction that may be open."""
-        self.active = False
-        """Whether messages were claimed since it was cleaned."""
-        self.cleaned_at = at - _random(0, DAY_SECONDS)
 
 
 class Calendar:
@@ -213,6 +162,27 @@ class Calendar:
                         await self._changed.wait()
         finally:
             await self._lanes.close()
+            await self._give_back_leases()
+
+    async def _give_back_leases(self) -> None:
+        """Gives the soft leases back, so that another process looks at the stores at once. A lease that it does not
+        give back in time ends by itself."""
+        held = [entry for entry in self._entries.values() if entry.held_until > now() and not entry.breaker.is_open]
+        held.sort(key=attrgetter("left_at"))  # at the end, those with the most recent messages
+
+        async def give_back() -> None:
+            while held:
+                entry = held.pop()
+                with suppress(Exception):
+                    async with self._stores.using(entry.tenant) as store:
+                        if isinstance(store, Attendant):
+                            await store.attend([], self._process, timedelta(0))
+                    await self._stores.close_idle(entry.tenant)
+
+        with suppress(TimeoutError):
+            async with asyncio.timeout(GIVE_BACK_SECONDS), asyncio.TaskGroup() as group:
+                for _ in range(GIVE_BACK_TASKS):
+                    group.create_task(give_back())
 
     def _begin_due_looks(self) -> None:
         at = now()
