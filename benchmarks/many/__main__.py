@@ -19,7 +19,7 @@ from tools.servers.postgres import PostgresServer
 from benchmarks.common.environment import stderr
 from benchmarks.common.program import Program, installed
 from benchmarks.common.report import Results, Section
-from benchmarks.many.cases import first_message, idle, one_store, skew, unreachable
+from benchmarks.many.cases import changes, first_message, idle, one_store, processes, skew, unreachable
 from benchmarks.many.environment import Environment, Measured
 from benchmarks.many.plan import FULL, QUICK, Plan
 from benchmarks.table import Aim
@@ -29,6 +29,9 @@ CASES: dict[str, Callable[[Environment], Measured]] = {
     "first-message": first_message.first_message,
     "skew": skew.skew,
     "unreachable": unreachable.unreachable,
+    "changes": changes.changes,
+    "restart": changes.restart,
+    "processes": processes.processes,
     "one-store": one_store.one_store,
 }
 

@@ -16,7 +16,8 @@ class Plan:
     """First messages in quiet stores, of each kind."""
     skew_seconds: float
     unreachable_rounds: int
-    churn_seconds: float
+    changes: int
+    """How many times a store is replaced."""
     one_store_rounds: int
 
 
@@ -28,7 +29,7 @@ FULL = Plan(
     first_messages=300,
     skew_seconds=40,
     unreachable_rounds=7,
-    churn_seconds=60,
+    changes=200,
     one_store_rounds=9,
 )
 QUICK = Plan(
@@ -39,6 +40,6 @@ QUICK = Plan(
     first_messages=60,
     skew_seconds=10,
     unreachable_rounds=3,
-    churn_seconds=15,
+    changes=50,
     one_store_rounds=3,
 )

@@ -142,7 +142,7 @@ def _count_sqlite_statements(counter: count[int]) -> None:
     connect = sqlite3.connect
 
     def counting(*args: Any, **kwargs: Any) -> sqlite3.Connection:
-        connection = connect(*args, **kwargs)
+        connection: sqlite3.Connection = connect(*args, **kwargs)
         connection.set_trace_callback(lambda _text: next(counter) and None)
         return connection
 
@@ -218,7 +218,8 @@ async def looked_at_all(room: Postroom, stores: int) -> None:
 
 def looks_of(room: Postroom) -> int:
     """Returns how many looks the room has begun so far."""
-    looks: int = room._source.calendar.looks  # noqa: SLF001 - it has no public name
+    source: Any = room._source  # noqa: SLF001 - it has no public name
+    looks: int = source.calendar.looks
     return looks
 
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import cycle
 from statistics import median
@@ -66,7 +66,7 @@ def unreachable_stores(count: int, missing_database: str | None = None) -> Itera
             listener.listen(128)  # the system accepts; the program never reads
             return f"postgresql://postgres@{HOST}:{listener.getsockname()[1]}/db"
 
-        kinds = [
+        kinds: list[Callable[[], str]] = [
             silent,
             lambda: f"postgresql://postgres@{HOST}:{free_port()}/db",
             lambda: "sqlite:////no/such/folder/store.db",
