@@ -22,6 +22,7 @@ from benchmarks.common.report import Results, Section
 from benchmarks.many.cases import changes, first_message, idle, one_store, processes, skew, unreachable
 from benchmarks.many.environment import Environment, Measured
 from benchmarks.many.plan import FULL, QUICK, Plan
+from benchmarks.many.process import silence
 from benchmarks.table import Aim
 
 CASES: dict[str, Callable[[Environment], Measured]] = {
@@ -40,6 +41,7 @@ PROGRAM = Program(name="many", summary=__doc__.splitlines()[0], cases=tuple(CASE
 
 def main() -> None:
     options = PROGRAM.options()
+    silence()
     PROGRAM.deliver(run(QUICK if options.quick else FULL, tuple(options.only or CASES)), options)
 
 

@@ -17,6 +17,8 @@ from postroom import Message, Postroom, State, StoreNotFound
 from postroom.sync import Postroom as SyncPostroom
 
 EFFECTS = "CREATE TABLE IF NOT EXISTS effects (message_id TEXT NOT NULL)"
+PAUSE_SECONDS = 0.002
+"""The pause between two puts of a task."""
 READ_EFFECTS = "SELECT message_id FROM effects"
 
 
@@ -70,9 +72,9 @@ class Ledger:
         self.accepted[key].add(message_id)
         return True
 
-    async def keep_putting(self, room: Postroom, keys: Callable[[], Collection[str]], pause: float = 0.002) -> None:
-        """Puts into one of these stores after the other, until it is cancelled. A store that fails is passed over."""
-        while True:
+    async def keep_putting(self, room: Postroom, keys: Callable[[], Collection[str]], ended: asyncio.Event) -> None:
+        """Puts into one of these stores after the other, until the event is set. A store that fails is passed over."""
+        while not ended.is_set():
             try:
                 await self.put(room, random.choice(list(keys())))
             except (OSError, psycopg.Error, sqlite3.Error, TimeoutError):
@@ -80,7 +82,7 @@ class Ledger:
             except Exception as error:
                 if not type(error).__module__.startswith("asyncpg"):
                     raise
-            await asyncio.sleep(pause)
+            await asyncio.sleep(PAUSE_SECONDS)
 
     async def wait_for(self, keys: Iterable[str], more: int, seconds: float = 120) -> None:
         """Waits until handlers were called so many times more in each of these stores."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import signal
@@ -14,6 +15,11 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _spawn = multiprocessing.get_context("spawn")  # a fork would inherit memory and connections
+
+
+def silence() -> None:
+    """Leaves out the log records of rooms: stores that fail are a part of the cases."""
+    logging.getLogger("postroom").setLevel(logging.CRITICAL)
 
 
 class Failed(Exception):
@@ -76,6 +82,7 @@ def apart(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
 
 
 def _run(function: Callable[..., None], pipe: Connection, args: tuple[object, ...]) -> None:
+    silence()
     try:
         function(pipe, *args)
     except (EOFError, BrokenPipeError):

@@ -20,16 +20,14 @@ from postroom import Postroom
 @asynccontextmanager
 async def load(ledger: Ledger, room: Postroom, keys: Callable[[], list[str]], tasks: int) -> AsyncIterator[None]:
     """Puts messages from so many tasks."""
-    putting = [asyncio.create_task(ledger.keep_putting(room, keys)) for _ in range(tasks)]
-    try:
-        yield
-        for task in putting:
-            if task.done():
-                task.result()
-    finally:
-        for task in putting:
-            task.cancel()
-        await asyncio.wait(putting)
+    ended = asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        for _ in range(tasks):
+            group.create_task(ledger.keep_putting(room, keys, ended))
+        try:
+            yield
+        finally:
+            ended.set()
 
 
 async def replace_stores(ledger: Ledger, changes: int, *, between: int) -> float:

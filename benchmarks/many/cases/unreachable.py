@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -77,7 +76,6 @@ def unreachable_stores(count: int, missing_database: str | None = None) -> Itera
 
 
 def _measure(urls: Urls, others: Urls, rounds: int) -> dict[str, list[float]]:
-    logging.getLogger("postroom").setLevel(logging.ERROR)  # one warning for each unreachable store
     found: dict[str, list[float]] = {REACHABLE: [], SOME_UNREACHABLE: []}
     for number in range(rounds + 1):
         for name in found if number % 2 else reversed(found):

@@ -364,8 +364,8 @@ class Calendar:
     def failed(self, tenant: Tenant, error: Exception) -> None:
         """Opens the breaker of a store."""
         entry = self._entries.get(tenant.key)
-        if entry is None:
-            return  # it was removed: its database may be gone
+        if entry is None or tenant.is_removed:
+            return  # its database may be gone
         entry.is_fit = False
         if entry.breaker.fail(now()):
             does_not_fit = isinstance(error, SchemaError | FeatureMissing | OrderMismatch)
