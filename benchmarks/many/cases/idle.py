@@ -9,11 +9,11 @@ import sqlite3
 import threading
 import time
 import tracemalloc
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from resource import getpagesize
 from typing import Any, Self
@@ -49,7 +49,9 @@ class Idle:
     cpu: float
     """Processor seconds in a second."""
     statements: float
-    """Statements in a second, for each store. Only of SQLite."""
+    """Statements in a second, for each store. Only of SQLite, without the next figure."""
+    control: float
+    """Of SQLite: PRAGMA, BEGIN and COMMIT in a second, for each store."""
     looks: int
 
 
@@ -80,6 +82,7 @@ def idle(env: Environment) -> Measured:
         case("seconds until each store was looked at once", lambda each: each.looked_seconds),
         case("processor seconds until then", lambda each: each.first_cpu),
         Case("statements in a second, per store", {engine: [value] for engine, value in per_store.items()}),
+        Case("besides: PRAGMA, BEGIN and COMMIT", {SQLITE: [found[SQLITE].control]}),
         case("looks in this time", lambda each: float(each.looks)),
         case("processor seconds in a second, all stores", lambda each: each.cpu),
         case("KB per store, of the process", lambda each: each.kilobytes),
@@ -133,20 +136,21 @@ def _mark(urls: Urls, text: bytes) -> None:
 
 
 def _measure(urls: Urls, seconds: float, marks: bool) -> Idle:
-    statements = count()
-    _count_sqlite_statements(statements)
-    return asyncio.run(_measure_idle(urls, seconds, marks, statements))
+    return asyncio.run(_measure_idle(urls, seconds, marks, _count_sqlite_statements()))
 
 
-def _count_sqlite_statements(counter: count[int]) -> None:
+def _count_sqlite_statements() -> Counter[bool]:
+    """Returns a counter of statements, by whether they control a connection or a transaction."""
+    counter: Counter[bool] = Counter()
     connect = sqlite3.connect
 
     def counting(*args: Any, **kwargs: Any) -> sqlite3.Connection:
         connection: sqlite3.Connection = connect(*args, **kwargs)
-        connection.set_trace_callback(lambda _text: next(counter) and None)
+        connection.set_trace_callback(lambda text: counter.update([text.startswith(("PRAGMA", "BEGIN", "COMMIT"))]))
         return connection
 
     sqlite3.connect = counting  # type: ignore[assignment]
+    return counter
 
 
 def room_of(urls: Urls, **options: object) -> Postroom:
@@ -159,7 +163,7 @@ def room_of(urls: Urls, **options: object) -> Postroom:
     return room
 
 
-async def _measure_idle(urls: Urls, seconds: float, marks: bool, statements: count[int]) -> Idle:
+async def _measure_idle(urls: Urls, seconds: float, marks: bool, statements: Counter[bool]) -> Idle:
     await _run_once(dict(list(urls.items())[:3]))  # imports everything
     gc.collect()
     before, began, began_cpu = _resident(), time.perf_counter(), time.process_time()
@@ -170,11 +174,11 @@ async def _measure_idle(urls: Urls, seconds: float, marks: bool, statements: cou
         await asyncio.sleep(12)  # longer than a store stays open
         if marks:
             await asyncio.to_thread(_mark, urls, BEGIN)
-        looks, first, first_cpu = looks_of(room), next(statements), time.process_time()
+        looks, first, first_cpu = looks_of(room), statements.copy(), time.process_time()
         started = time.perf_counter()
         await asyncio.sleep(seconds)
         passed, cpu = time.perf_counter() - started, time.process_time() - first_cpu
-        executed = next(statements) - first - 1
+        executed = statements - first
         if marks:
             await asyncio.to_thread(_mark, urls, END)
         gc.collect()
@@ -184,7 +188,8 @@ async def _measure_idle(urls: Urls, seconds: float, marks: bool, statements: cou
             first_cpu=looked_cpu,
             kilobytes=(resident - before) / 1000 / len(urls),
             cpu=cpu / passed,
-            statements=executed / passed / len(urls),
+            statements=executed[False] / passed / len(urls),
+            control=executed[True] / passed / len(urls),
             looks=looks_of(room) - looks,
         )
 

@@ -37,8 +37,9 @@ _log = logging.getLogger("postroom")
 
 LEASE = timedelta(seconds=240)
 """How long a process attends a store. It is not renewed, so that stores are shared anew."""
+NO_LEASE = timedelta(0)
 HANDOVER_SECONDS = 10.0
-"""How long a process that attends all stores waits after the end of a lease, so that another one can take it."""
+"""How long a process that attends all stores takes no new lease after the end of one, so that another one can."""
 HELP_SECONDS = 2.0
 """How long a message may be due in a store that another process attends, before this process helps."""
 SPARED_SECONDS = 30.0
@@ -176,7 +177,7 @@ class Calendar:
                 with suppress(Exception):
                     async with self._stores.using(entry.tenant) as store:
                         if isinstance(store, Attendant):
-                            await store.attend([], self._process, timedelta(0))
+                            await store.attend([], self._process, NO_LEASE)
                     await self._stores.close_idle(entry.tenant)
 
         with suppress(TimeoutError):
@@ -267,8 +268,9 @@ class Calendar:
         try:
             async with self._stores.using(tenant) as store:
                 entry.again = math.inf  # what came before is seen
-                attendance = await self._attend(store, entry)
-                offered, at = self._note(entry, attendance)
+                lease = self._lease(entry)
+                attendance = await self._attend(store, entry, lease)
+                offered, at = self._note(entry, attendance, lease)
                 await self._clean_if_due(entry, store)
         except Exception as error:  # noqa: BLE001 - whatever fails, the store is tried again
             entry.is_looking, entry.again = False, math.inf
@@ -295,19 +297,28 @@ class Calendar:
         self._seen(tenant)
         return now() + ECHO_SECONDS if has_changed else math.inf
 
-    async def _attend(self, store: WorkerStore, entry: Entry) -> Attendance:
+    async def _attend(self, store: WorkerStore, entry: Entry, lease: timedelta) -> Attendance:
         if not entry.is_fit:
             self._fits(store)
             entry.is_fit = True
         boxes = list(self._dispatchers)
         if isinstance(store, Attendant):
-            return await store.attend(boxes, self._process, LEASE)
+            return await store.attend(boxes, self._process, lease)
         return Attendance(dict.fromkeys(boxes, 0.0), None)  # a store without `attend` is polled
 
-    def _note(self, entry: Entry, attendance: Attendance) -> tuple[bool, float]:
+    def _lease(self, entry: Entry) -> timedelta:
+        """Returns zero for some seconds after a lease of this process has ended, so that another one can take it."""
+        is_handover = entry.held_until and entry.held_until <= now() < entry.held_until + self._handover_seconds()
+        return NO_LEASE if is_handover else LEASE
+
+    def _handover_seconds(self) -> float:
+        """Returns the pause after the end of a lease: it is shorter in a process that attends fewer stores."""
+        return HANDOVER_SECONDS * self._held / max(len(self._entries), 1)
+
+    def _note(self, entry: Entry, attendance: Attendance, lease: timedelta) -> tuple[bool, float]:
         """Offers the store if a message is due. Returns whether it is offered, and when to look again."""
         at = now()
-        self._note_lease(entry, attendance.free_in)
+        self._note_lease(entry, attendance.free_in, lease)
         is_attended_elsewhere = attendance.free_in is not None and at >= entry.helps_until
         patience = HELP_SECONDS if is_attended_elsewhere else 0.0
         offered, next_look = False, self._regular_look(entry)
@@ -333,12 +344,12 @@ class Calendar:
                 next_look = min(next_look, at + max(waited, FIRST_PAUSE))
         return offered, next_look
 
-    def _note_lease(self, entry: Entry, free_in: float | None) -> None:
+    def _note_lease(self, entry: Entry, free_in: float | None, lease: timedelta) -> None:
         was_held, at = bool(entry.held_until), now()
         if free_in is not None:
             entry.free_at, entry.held_until = at + free_in, 0.0
-        elif entry.held_until <= at:
-            entry.free_at, entry.held_until = 0.0, at + LEASE.total_seconds()
+        elif lease and entry.held_until <= at:
+            entry.free_at, entry.held_until = 0.0, at + lease.total_seconds()
         self._held += bool(entry.held_until) - was_held
 
     def _regular_look(self, entry: Entry) -> float:
@@ -346,7 +357,7 @@ class Calendar:
 
         When a lease has ended, the process that attends the fewest stores looks first.
         """
-        pause = HANDOVER_SECONDS * (self._held / max(len(self._entries), 1)) * _random(0.8, 1.2)
+        pause = self._handover_seconds() * _random(1, 1.2)
         if entry.free_at:
             return entry.free_at + pause
         if self._look_seconds == math.inf:
