@@ -112,6 +112,11 @@ class Box:
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", f"{self.kind}:{self.name}")
 
+    @property
+    def may_have_joins(self) -> bool:
+        """True if messages of the box may be steps of joins: only outboxes have joins."""
+        return self.kind == "outbox"
+
 
 def cause_of_death(box: Box, *, deliveries: int, lost_leases: int, expires: Time | None, now: Time) -> str | None:
     """Returns the reason why a message must not be claimed again, or None."""

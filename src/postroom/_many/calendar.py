@@ -26,18 +26,18 @@ from postroom._kernel.cancellation import check_cancelled
 from postroom._kernel.texts import ErrorTexts
 from postroom._many.entry import DAY_SECONDS, Entry
 from postroom._many.lanes import Lanes
+from postroom._many.leases import NO_LEASE, give_back
 from postroom._many.servers import AsyncOpenStores
 from postroom._many.tenant import Tenant
 from postroom._room_store import WorkerStore
 from postroom._runtime.schedule import now
-from postroom.errors import FeatureMissing, OrderMismatch, SchemaError
+from postroom.errors import FeatureMissing, OrderMismatch, SchemaError, StoreBusy
 from postroom.spi import Attendance, Attendant
 
 _log = logging.getLogger("postroom")
 
 LEASE = timedelta(seconds=240)
 """How long a process attends a store. It is not renewed, so that stores are shared anew."""
-NO_LEASE = timedelta(0)
 HANDOVER_SECONDS = 10.0
 """How long a process that attends all stores takes no new lease after the end of one, so that another one can."""
 HELP_SECONDS = 2.0
@@ -50,8 +50,6 @@ UNCOMMITTED_SECONDS = 10.0
 """How long the commit of a put in a caller's transaction is awaited by looks."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 60.0
 """The pauses after visits that found nothing, although a message seemed to be due."""
-GIVE_BACK_SECONDS, GIVE_BACK_TASKS = 3.0, 4
-"""How long a stop gives soft leases back, and how many at a time."""
 
 
 _random = random.uniform  # spreads load, guards nothing
@@ -91,7 +89,7 @@ class Calendar:
         probe, and returns whether it had changed."""
         self._stores = stores
         self._process = process
-        self._errors = errors
+        self.errors = errors
         self._dispatchers: dict[str, Dispatches] = {}
         self._fits = fits
         self._clean = clean
@@ -143,6 +141,11 @@ class Calendar:
         """Removes the dispatcher of a box."""
         self._dispatchers.pop(box, None)
 
+    def _entry_of(self, tenant: Tenant) -> Entry | None:
+        """Returns the entry of a tenant; None if it was removed, even if another one has its identifier now."""
+        entry = self._entries.get(tenant.key)
+        return entry if entry is not None and entry.tenant is tenant else None
+
     def failing(self) -> dict[str, float]:
         """Returns the stores that have failed, and for how many seconds."""
         opened = {key: entry.breaker.opened_at for key, entry in self._entries.items()}
@@ -163,27 +166,9 @@ class Calendar:
                         await self._changed.wait()
         finally:
             await self._lanes.close()
-            await self._give_back_leases()
-
-    async def _give_back_leases(self) -> None:
-        """Gives the soft leases back, so that another process looks at the stores at once. A lease that it does not
-        give back in time ends by itself."""
-        held = [entry for entry in self._entries.values() if entry.held_until > now() and not entry.breaker.is_open]
-        held.sort(key=attrgetter("left_at"))  # at the end, those with the most recent messages
-
-        async def give_back() -> None:
-            while held:
-                entry = held.pop()
-                with suppress(Exception):
-                    async with self._stores.using(entry.tenant) as store:
-                        if isinstance(store, Attendant):
-                            await store.attend([], self._process, NO_LEASE)
-                    await self._stores.close_idle(entry.tenant)
-
-        with suppress(TimeoutError):
-            async with asyncio.timeout(GIVE_BACK_SECONDS), asyncio.TaskGroup() as group:
-                for _ in range(GIVE_BACK_TASKS):
-                    group.create_task(give_back())
+            held = [entry for entry in self._entries.values() if entry.held_until > now() and not entry.breaker.is_open]
+            held.sort(key=attrgetter("left_at"), reverse=True)  # those with the most recent messages first
+            await give_back([entry.tenant for entry in held], self._stores, self._process)
 
     def _begin_due_looks(self) -> None:
         at = now()
@@ -239,7 +224,7 @@ class Calendar:
 
     def left(self, tenant: Tenant, claimed: int) -> None:
         """A visit has ended because it found nothing more; it had claimed so many messages."""
-        entry = self._entries.get(tenant.key)
+        entry = self._entry_of(tenant)
         if entry is None:
             return
         entry.left_at = now()
@@ -252,7 +237,7 @@ class Calendar:
 
     def claimed(self, tenant: Tenant) -> None:
         """A visit has claimed messages."""
-        entry = self._entries.get(tenant.key)
+        entry = self._entry_of(tenant)
         if entry is not None:
             entry.active = True
             if now() - entry.cleaned_at > self._clean_seconds:
@@ -262,6 +247,8 @@ class Calendar:
 
     async def _look(self, entry: Entry) -> None:
         tenant = entry.tenant
+        if self._entries.get(tenant.key) is not entry:
+            return  # it was removed while the look waited
         was_open = tenant.opened is not None
         self.looks += 1
         self._seen(tenant)  # before the look: a change after it is a hint
@@ -270,6 +257,8 @@ class Calendar:
                 entry.again = math.inf  # what came before is seen
                 lease = self._lease(entry)
                 attendance = await self._attend(store, entry, lease)
+                if self._entries.get(tenant.key) is not entry:
+                    return  # it was removed meanwhile, or has another configuration
                 offered, at = self._note(entry, attendance, lease)
                 await self._clean_if_due(entry, store)
         except Exception as error:  # noqa: BLE001 - whatever fails, the store is tried again
@@ -374,9 +363,12 @@ class Calendar:
 
     def failed(self, tenant: Tenant, error: Exception) -> None:
         """Opens the breaker of a store."""
-        entry = self._entries.get(tenant.key)
+        entry = self._entry_of(tenant)
         if entry is None or tenant.is_removed:
             return  # its database may be gone
+        if isinstance(error, StoreBusy):  # the store did not fail: too many others of its server are in use
+            self._look_at(entry, now() + FIRST_PAUSE)
+            return
         entry.is_fit = False
         if entry.breaker.fail(now()):
             does_not_fit = isinstance(error, SchemaError | FeatureMissing | OrderMismatch)
@@ -385,7 +377,7 @@ class Calendar:
                 "store=%s %s (%s); it is tried again, and the other stores go on",
                 tenant.key,
                 what,
-                self._errors.of(error),
+                self.errors.of(error),
             )
         for dispatcher in self._dispatchers.values():
             dispatcher.withdraw(tenant.key)
@@ -393,7 +385,7 @@ class Calendar:
 
     def recovered(self, tenant: Tenant) -> None:
         """Closes the breaker of a store."""
-        entry = self._entries.get(tenant.key)
+        entry = self._entry_of(tenant)
         opened_at = None if entry is None else entry.breaker.succeed()
         if opened_at is not None:
             _log.info("store=%s works again after %.1f s", tenant.key, now() - opened_at)

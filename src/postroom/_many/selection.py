@@ -67,6 +67,7 @@ class RoundRobin(Selection):
     """All stores in order, one batch each."""
 
     def select(self, ready: Collection[str]) -> str | None:
+        """Returns the first store of `ready`."""
         return next(iter(ready))
 
 
@@ -83,11 +84,13 @@ class DrainFirst(Selection):
         self._batches = 0
 
     def select(self, ready: Collection[str]) -> str | None:
+        """Returns the store of the last batch if it is in `ready`, otherwise the first."""
         if self._current not in ready:
             self._current, self._batches = next(iter(ready)), 0
         return self._current
 
     def ended(self, batch: Batch) -> None:
+        """Leaves the store if `batch` found nothing, or was the last of `max_batches`."""
         if batch.store != self._current:
             return
         self._batches += 1
@@ -110,6 +113,7 @@ class Fair(Selection):
         """The mean time of a handler call."""
 
     def select(self, ready: Collection[str]) -> str | None:
+        """Returns the store of `ready` with the least weighted handler time."""
         spent = self._spent
         if len(spent) < len(ready) or not all(store in spent for store in ready):
             # A store that was idle does not save up time.
@@ -119,6 +123,7 @@ class Fair(Selection):
         return min(ready, key=spent.__getitem__)
 
     def ended(self, batch: Batch) -> None:
+        """Adds the handler time of `batch` to its store."""
         if not batch.claimed:
             self._spent.pop(batch.store, None)
             return
@@ -130,6 +135,7 @@ class Fair(Selection):
             self._per_message = share if not self._per_message else 0.8 * self._per_message + 0.2 * share
 
     def limit(self, store: str, batch_size: int) -> int:
+        """Returns how many messages handlers do in 20 ms, at most `batch_size`: the same for each `store`."""
         if not self._per_message:
             return batch_size
         return max(1, min(batch_size, round(QUANTUM_SECONDS / self._per_message)))

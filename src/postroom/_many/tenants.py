@@ -126,5 +126,4 @@ class Tenants:
 
     def _close(self, change: Change) -> Program[None]:
         """Closes the stores that were removed or have another configuration, after the calls that use them."""
-        for tenant in (*change.removed, *change.configured):
-            yield call(self.stores.detach, tenant)
+        yield call(self.stores.detach, [*change.removed, *change.configured])

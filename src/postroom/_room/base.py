@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # not at run time: it imports asyncio
 
 InboxT = TypeVar("InboxT")
 OutboxT = TypeVar("OutboxT")
+RouterT = TypeVar("RouterT")
 BoxT = TypeVar("BoxT")
 
 
@@ -41,12 +42,13 @@ class OpenedBox(NamedTuple):
     options: BoxOptions
 
 
-class RoomVerbs(Generic[InboxT, OutboxT]):
+class RoomVerbs(Generic[InboxT, OutboxT, RouterT]):
     """A room in either mode."""
 
     _mode: ClassVar[Mode]
     _make_inbox: Callable[[Box], InboxT]
     _make_outbox: Callable[[Box], OutboxT]
+    _make_router: Callable[[Tenants], RouterT]
 
     def __init__(
         self,
@@ -94,6 +96,7 @@ class RoomVerbs(Generic[InboxT, OutboxT]):
             ExtraMissing: the driver of the URL is not installed.
         """
         self._tenants: Tenants | None = None
+        self._router: RouterT | None = None
         self._opened: dict[str, OpenedBox] = {}
         observers, retry = (log_event, *observers), storage_retry or StorageRetry()
         if stores is not None or discover is not None:
@@ -108,6 +111,7 @@ class RoomVerbs(Generic[InboxT, OutboxT]):
             )
             self._tenants = Tenants(defaults, stores, discover, refresh, open_stores)
             self._store: WorkerStore = cast("WorkerStore", UnroutedStore(self._tenants.errors))
+            self._router = self._make_router(self._tenants)
             return
         if refresh is not None:
             raise ArgumentTypeError("refresh needs discover: a room with one store has no list to refresh")
@@ -142,6 +146,17 @@ class RoomVerbs(Generic[InboxT, OutboxT]):
     def features(self) -> Features:
         """What the store offers: a `postroom.spi.Features`."""
         return self._store.features
+
+    @property
+    def router(self) -> RouterT:
+        """Finds the boxes of one store by its identifier, in a room with many stores.
+
+        Raises:
+            FeatureMissing: the room has one store.
+        """
+        if self._router is None:
+            raise FeatureMissing(ONE_STORE)
+        return self._router
 
     @verb
     def refresh(self) -> Program[None]:

@@ -29,7 +29,8 @@ if TYPE_CHECKING:  # not at run time: asyncio and the runtime are imported with 
 
     from postroom._boxes.handled_box import HandledBox
     from postroom._many.router import AsyncRouter
-    from postroom._runtime.probes import Probes
+    from postroom._many.tenants import Tenants
+    from postroom._runtime.health_reporter import HealthReporter
     from postroom._runtime.worker import WorkerSource
 
 _log = logging.getLogger("postroom")
@@ -40,7 +41,7 @@ NO_MESSAGE = Filter(ids=(0,), limit=1)
 H = TypeVar("H", bound=Callable[[], object])
 
 
-class Postroom(RoomVerbs[Inbox, Outbox], Async, public="postroom.Postroom"):
+class Postroom(RoomVerbs[Inbox, Outbox, "AsyncRouter"], Async, public="postroom.Postroom"):
     """A database with inboxes and outboxes, and the workers that handle their messages, for async code.
 
     `async with room:` starts the workers of all boxes that have handlers, and stops them at the end. `room.run()` does
@@ -94,16 +95,13 @@ class Postroom(RoomVerbs[Inbox, Outbox], Async, public="postroom.Postroom"):
         options["observers"] = (*options.get("observers", ()), self._wake)
         super().__init__(url, **options)
         self._handled: dict[str, HandledBox] = {}
-        self._router: AsyncRouter | None = None
         chosen = selection_of(selection)
         look = check.optional_duration("look_interval", look_interval)
         if self._tenants is None:
             self._source: WorkerSource[Any] = StoreWorkers(self._store, cleaning or Cleaning())
         else:
-            from postroom._many.router import AsyncRouter
             from postroom._many.workers import TenantWorkers
 
-            self._router = AsyncRouter(self._tenants, self._find_box)
             self._source = TenantWorkers(
                 self._tenants,
                 boxes=self._handled.values,
@@ -117,6 +115,11 @@ class Postroom(RoomVerbs[Inbox, Outbox], Async, public="postroom.Postroom"):
             shutdown_timeout=check.duration("shutdown_timeout", shutdown_timeout, zero=True),
             cleans_without_handlers=cleaning is not None,
         )
+
+    def _make_router(self, tenants: Tenants) -> AsyncRouter:
+        from postroom._many.router import AsyncRouter
+
+        return AsyncRouter(tenants, self._find_box)
 
     def _make_inbox(self, box: Box) -> Inbox:
         return Inbox(self._handle(box), self._store, self._supervisor)
@@ -134,17 +137,6 @@ class Postroom(RoomVerbs[Inbox, Outbox], Async, public="postroom.Postroom"):
     def _wake(self, event: Event) -> None:
         """Wakes the workers of this process after a verb that may have made a message claimable."""
         self._supervisor.wake(event)
-
-    @property
-    def router(self) -> AsyncRouter:
-        """Finds the boxes of one store by its identifier, in a room with many stores.
-
-        Raises:
-            FeatureMissing: the room has one store.
-        """
-        if self._router is None:
-            raise FeatureMissing(ONE_STORE)
-        return self._router
 
     async def migrate_stores(
         self, *, parallel: int = 4, progress: Callable[[StoreMigrated], object] | None = None
@@ -300,36 +292,38 @@ class Postroom(RoomVerbs[Inbox, Outbox], Async, public="postroom.Postroom"):
         import asyncio
         import signal
 
-        from postroom._runtime.probes import Probes
+        from postroom._runtime.health_reporter import HealthReporter
         from postroom._runtime.systemd import Notifier
 
         chosen = self._choose(boxes)
         if not any(len(each.handlers) for each in chosen) and not self._supervisor.cleans_without_handlers:
             raise ArgumentValueError("this room has no handlers: register one, or give it cleaning=Cleaning(), first")
-        probes = Probes(self.is_ready, health=health, heartbeat=heartbeat, notifier=Notifier.from_environment())
-        second = asyncio.run(self._run_until_signal(None if boxes is None else chosen, probes, first))
+        reporter = HealthReporter(
+            self.is_ready, health=health, heartbeat=heartbeat, notifier=Notifier.from_environment()
+        )
+        second = asyncio.run(self._run_until_signal(None if boxes is None else chosen, reporter, first))
         if second is not None:
             signal.raise_signal(second)  # as its parent expects: KeyboardInterrupt, or the end of the process
 
     async def _run_until_signal(
-        self, boxes: list[HandledBox] | None, probes: Probes, first: Callable[[], Awaitable[None]] | None
+        self, boxes: list[HandledBox] | None, reporter: HealthReporter, first: Callable[[], Awaitable[None]] | None
     ) -> int | None:
         """Returns the number of the second signal; None if there was only one."""
         from postroom._runtime.signals import Signals
 
-        async with probes:
+        async with reporter:
             if first is not None:
                 await first()
             with Signals(self._supervisor.stop_at_once) as signals:
-                await self._run_until(signals.first, boxes, probes)
+                await self._run_until(signals.first, boxes, reporter)
             return signals.second
 
-    async def _run_until(self, stop: asyncio.Event, boxes: list[HandledBox] | None, probes: Probes) -> None:
+    async def _run_until(self, stop: asyncio.Event, boxes: list[HandledBox] | None, reporter: HealthReporter) -> None:
         try:
             await self._start(self._choose(None) if boxes is None else boxes)
-            probes.started()
+            reporter.started()
             await stop.wait()
-            probes.stopping()
+            reporter.stopping()
             if any(box.in_hand for box in self.health().values()):
                 _log.warning(
                     "stopping: handlers may end what they have begun, for up to %.0f s; a second signal stops at once "

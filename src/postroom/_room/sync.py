@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import TYPE_CHECKING, Self
 
 from postroom._boxes.inbox import SyncInbox
 from postroom._boxes.outbox import SyncOutbox
 from postroom._kernel.policy import Box
 from postroom._kernel.program import Program, Sync, call, verb
-from postroom._room.base import ONE_STORE, RoomVerbs
-from postroom._room.options import RoomOptions
-from postroom.errors import FeatureMissing
+from postroom._room.base import RoomVerbs
 
 if TYPE_CHECKING:  # not at run time: it imports asyncio
     from postroom._many.router import SyncRouter
+    from postroom._many.tenants import Tenants
 
 
-class SyncPostroom(RoomVerbs[SyncInbox, SyncOutbox], Sync, public="postroom.sync.Postroom"):
+class SyncPostroom(RoomVerbs[SyncInbox, SyncOutbox, "SyncRouter"], Sync, public="postroom.sync.Postroom"):
     """A database with inboxes and outboxes, for sync code: `from postroom.sync import Postroom`.
 
     Handlers and workers exist for async code only. Use the room as a context manager, or call `close()`.
@@ -25,24 +24,10 @@ class SyncPostroom(RoomVerbs[SyncInbox, SyncOutbox], Sync, public="postroom.sync
 
     _mode = "sync"
 
-    def __init__(self, url: str | None = None, **options: Unpack[RoomOptions]) -> None:
-        super().__init__(url, **options)
-        self._router: SyncRouter | None = None
-        if self._tenants is not None:
-            from postroom._many.router import SyncRouter
+    def _make_router(self, tenants: Tenants) -> SyncRouter:
+        from postroom._many.router import SyncRouter
 
-            self._router = SyncRouter(self._tenants, self._find_box)
-
-    @property
-    def router(self) -> SyncRouter:
-        """Finds the boxes of one store by its identifier, in a room with many stores.
-
-        Raises:
-            FeatureMissing: the room has one store.
-        """
-        if self._router is None:
-            raise FeatureMissing(ONE_STORE)
-        return self._router
+        return SyncRouter(tenants, self._find_box)
 
     def _make_inbox(self, box: Box) -> SyncInbox:
         return SyncInbox(box, self._store)

@@ -11,12 +11,14 @@ from uuid import UUID
 import typer
 
 from postroom import Join, JoinStatus, JoinStep, Outbox
+from postroom._kernel.message import AnyMessage
 from postroom._kernel.texts import escape
 from postroom.cli.actions import ask, check_silent, title
 from postroom.cli.dead.formatting import clean
 from postroom.cli.option_sets import Target
 from postroom.cli.options import Yes, counted, print_json
 from postroom.cli.session import Session
+from postroom.errors import MessageNotFound
 
 JoinArgument = Annotated[UUID, typer.Argument(metavar="JOIN_ID", help="The id that start_join returned.")]
 
@@ -64,24 +66,35 @@ def list_joins(
 
 
 def show_join(join_id: JoinArgument, *, one: OneOutbox, page: Page, target: Target) -> None:
-    """Show a join and its steps."""
+    """Show a join, its continuation and its steps."""
     with target.open() as session:
         box = one.of(session)
         join = session.wait(box.get_join(join_id))
+        continuation = _continuation(session, box, join_id)
         steps = session.wait(box.join_steps(join_id, after=page.after, limit=page.limit))
     following = steps[-1].id if len(steps) == page.limit else None
     known = describe(join) | {"metadata": join.metadata}
     if target.json:
         shown = [_describe_step(step) for step in steps]
-        print_json({"box": box.box.key, **known, "steps": shown, "next": following})
+        described = continuation and _describe_continuation(continuation)
+        print_json({"box": box.box.key, **known, "continuation": described, "steps": shown, "next": following})
         return
     width = max(map(len, known))
     for name, value in known.items():
         typer.echo(f"{name:<{width}}  {_as_text(value)}".rstrip().replace("\n", f"\n{'':<{width}}  "))
+    typer.echo(f"{'continuation':<{width}}  {_continuation_line(continuation)}")
     typer.echo(f"{'steps':<{width}}  {'' if steps else 'there are none'}".rstrip())
     for step in steps:
         typer.echo(f"  {_step_line(step)}")
     _print_next(following)
+
+
+def _continuation(session: Session, box: Outbox, join_id: UUID) -> AnyMessage | None:
+    """Returns the continuation of a join, or None if it was not stored yet, or was purged."""
+    try:
+        return session.wait(box.get(str(join_id), box.name))
+    except MessageNotFound:
+        return None
 
 
 def cancel_join(join_id: JoinArgument, *, one: OneOutbox, yes: Yes = False, target: Target) -> None:
@@ -131,6 +144,10 @@ def _describe_step(step: JoinStep) -> dict[str, object]:
     return {name: _as_json(value) for name, value in step._asdict().items()}
 
 
+def _describe_continuation(continuation: AnyMessage) -> dict[str, object]:
+    return {"id": continuation.id, "state": continuation.state, "topic": continuation.topic}
+
+
 def _as_json(value: object) -> object:
     if isinstance(value, datetime):
         return value.isoformat()
@@ -141,6 +158,12 @@ def _as_text(value: object) -> str:
     if value is None:
         return ""
     return clean(value) if isinstance(value, str) else to_json.dumps(value)
+
+
+def _continuation_line(continuation: AnyMessage | None) -> str:
+    if continuation is None:
+        return "there is none"
+    return f"{continuation.state}  {continuation.id}  topic {escape(continuation.topic)}"
 
 
 def _step_line(step: JoinStep) -> str:

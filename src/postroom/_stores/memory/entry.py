@@ -35,8 +35,8 @@ class Entry:
     state: State
     revision: int = 0
     available_at: datetime | None = None
-    """Waiting: the time from which it can be claimed, or None behind the front of its line. Claimed: the end of the
-    lease."""
+    """Waiting: the time from which it can be claimed, or None while it sleeps behind the first in line. Claimed: the
+    end of the lease."""
     delayed: bool = False
     """It is in line only from `available_at` on: it has a due time and was not claimed since."""
     line: str | None = None

@@ -29,7 +29,7 @@ from typing import Any
 from postroom._stores.sql.arrivals import Arrivals, Inserts
 from postroom._stores.sql.attaching import Attaching
 from postroom._stores.sql.attending import Attending
-from postroom._stores.sql.claims import Claims, ClaimStep, Renewals
+from postroom._stores.sql.claims import ClaimPass, Claims, Renewals
 from postroom._stores.sql.cleaning import Cleaning, ExpiredLeases
 from postroom._stores.sql.collapsing import Collapsing
 from postroom._stores.sql.endings import Endings
@@ -70,7 +70,7 @@ class EngineParts:
     locks: Locks
     notifications: Notifications
     inserts: Inserts
-    unordered: ClaimStep
+    unordered: ClaimPass
     fronts: Fronts
     locks_groups: bool
     """Whether the statement `find_candidates` locks the groups of candidates."""

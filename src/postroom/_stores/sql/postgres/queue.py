@@ -13,7 +13,7 @@ from postroom._stores.sql.postgres.fifo import PostgresFronts
 from postroom._stores.sql.postgres.frontier import BEGINNING, Frontier, IndexPosition
 from postroom._stores.sql.postgres.inserts import PostgresInserts
 from postroom._stores.sql.postgres.locks import RowLocks
-from postroom._stores.sql.postgres.wakeups import PostgresNotifications
+from postroom._stores.sql.postgres.notifications import PostgresNotifications
 from postroom._stores.sql.proofs import IndexedClaim, by_owner, proof
 from postroom._stores.sql.queue import CommonParts, EngineParts, Queue
 from postroom._stores.sql.settlements import Completed, Settlements

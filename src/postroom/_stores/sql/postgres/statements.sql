@@ -7,8 +7,9 @@
 --
 --   state         0 seen (only the key is known), 1 waiting, 2 claimed, 4 dead
 --   available_at  a claim can take the row from this time on. NULL: the row sleeps, or is dead, or is only seen.
---                 It is the leading time of the ready index (box, available_at, id), by which every claim finds rows.
---   lease_until   claimed: the end of the lease. No index has it, so a claim outside of groups is a HOT update.
+--                 Every claim finds rows by the ready index (box, available_at, id). A claim in a FIFO box moves it to
+--                 the end of the lease; any other claim leaves it, and so is a HOT update.
+--   lease_until   claimed: the end of the lease. No index has it.
 --   owner, fence  claimed: by which worker, and the number of claims so far. Both prove a claim.
 --   group_id      the FIFO group in whose line the row is. The line index is (box, group_id, id).
 --   holds         claimed, in a line: equal to group_id. The held index (box, holds, id) finds the claims of a group.
@@ -23,19 +24,25 @@
 --
 -- == How a FIFO claim works ==
 --
--- Members of a group are in line in id order. Only the first in line is awake; the others sleep, so the ready index has
--- one row for each group, however long its line is. (A second awake row does no harm: it is a candidate that must
--- wait.)
+-- Members of a group are in line in id order. A row is awake if it has an available_at, and sleeps if it has none. Of
+-- the waiting members only the first in line is awake, so the ready index has one of them for each group, however long
+-- its line is. (A second awake row does no harm: it is a candidate that must wait.)
+--
+-- A claim is one transaction of these statements. It repeats them until it has enough messages (FifoClaims in fifo.py):
 --
 --   1. find_candidates reads awake rows of the ready index, and takes an advisory lock on the group of each. A group
 --      that another claim has locked is skipped. Until this transaction ends, no other claim takes from these groups.
 --   2. read_lines reads the lines of these groups, in a snapshot that is younger than the advisory locks. So it sees
---      all that earlier claims of the groups have committed: which members are claimed, and which is the first.
---   3. claim_fronts locks the fronts that the kernel has picked, skips rows that other transactions have locked, and
---      claims each front up to the first row that is locked or has changed. So no member is overtaken.
---   4. sleep_behind_first lets the candidates sleep that are not first in line.
+--      all that earlier claims of the groups have committed: which members are claimed, and which is the first. It
+--      locks nothing.
+--   3. claim_fronts locks the rows that FrontPicker has picked (FOR NO KEY UPDATE), skips rows that other transactions
+--      have locked, and claims each front up to the first row that is locked or has changed. So no member is overtaken.
+--   4. sleep_behind_first lets the candidates sleep that are not first in line. It locks the first FOR KEY SHARE, and
+--      the candidates FOR NO KEY UPDATE, and skips both if they are locked.
 --
--- == Why no wake-up is lost ==
+-- == Why a sleeping row is always woken ==
+--
+-- (Why no wake-up of a worker is lost is in _runtime/store_workers.py.)
 --
 -- A sleeping row must be woken by the transaction that takes the first out of the line. Two transactions meet:
 --
@@ -48,8 +55,9 @@
 -- LOCKED), and the candidate stays awake. FOR KEY SHARE does not conflict with FOR NO KEY UPDATE, so neither delays a
 -- renewal or a claim.
 --
--- promote must not wait for row locks. If it finds the row to wake locked, it inserts the group into postroom_nudge.
--- find_candidates reads this table too, so the next claim looks at the group, and sleep_behind_first deletes the nudge.
+-- promote must not wait for row locks. If it finds the row to wake locked, it inserts a nudge: a row in postroom_nudge
+-- that names the group. find_candidates returns nudges as candidates too, so the next claim reads the line of the
+-- group, and sleep_behind_first deletes the nudge.
 --
 -- == Locks ==
 --
@@ -424,7 +432,7 @@ SELECT h.id, h.group_id, h.expires, h.deliveries, h.lost_leases, :now, h.waits,
        (current_setting('transaction_isolation') = 'read committed')::integer
   FROM ((SELECT n.id, n.group_id, NULL::timestamptz AS expires, 0 AS deliveries, 0 AS lost_leases, false AS waits
            FROM postroom_nudge n
-          WHERE n.box = :box AND n.id <> ALL (:seen::bigint[])
+          WHERE n.box = :box AND n.id <> ALL (:read_before::bigint[])
           ORDER BY n.id
           LIMIT :limit + 1000)
         UNION ALL
@@ -432,7 +440,7 @@ SELECT h.id, h.group_id, h.expires, h.deliveries, h.lost_leases, :now, h.waits,
                 q.waits_for IS NOT NULL
            FROM postroom_queue q
           WHERE q.box = :box AND q.available_at <= :now AND (q.state = 1 OR q.lease_until <= :now)
-            AND q.id <> ALL (:seen::bigint[])
+            AND q.id <> ALL (:read_before::bigint[])
             AND (:topics::text[] IS NULL OR q.waits_for IS NOT NULL
                  OR (SELECT topic FROM postroom_message m WHERE m.id = q.id) = ANY (:topics))
           ORDER BY q.available_at, q.id
@@ -450,8 +458,8 @@ SELECT h.id, h.group_id, h.expires, h.deliveries, h.lost_leases, :now, h.waits,
 --   * The last column is true if a member is claimed. If no member holds the group, these leases have expired, and
 --     claim_fronts must end them.
 SELECT g.group_id, holder.id, coalesce(l.id, 0), coalesce(l.state, 0)::integer, l.available_at,
-       coalesce(l.delayed, false), l.expires, coalesce(l.deliveries, 0), coalesce(l.lost_leases + (l.state = 2)::integer, 0), coalesce(l.topic, ''),
-       claimed.id IS NOT NULL
+       coalesce(l.delayed, false), l.expires, coalesce(l.deliveries, 0),
+       coalesce(l.lost_leases + (l.state = 2)::integer, 0), coalesce(l.topic, ''), claimed.id IS NOT NULL
   FROM unnest(:groups::text[]) AS g (group_id)
   LEFT JOIN LATERAL (
             SELECT q.id FROM postroom_queue q WHERE q.box = :box AND q.holds = g.group_id LIMIT 1) claimed ON true
@@ -482,6 +490,7 @@ SELECT g.group_id, holder.id, coalesce(l.id, 0), coalesce(l.state, 0)::integer, 
 --   * :groups_with_claims are groups whose leases had all expired when they were read. `expired` locks these leases. If
 --     one of them was renewed since, or is locked, the group is left alone (`renewed`).
 --   * `ended` releases the claims behind the rows that are claimed now: the earlier worker has lost the whole group.
+--     The released rows sleep. The first in line is claimed by this statement, so it cannot leave before the commit.
 WITH given AS MATERIALIZED (
     SELECT :ids::text::bigint[] AS ids, :numbers::text::integer[] AS numbers, :positions::text::integer[] AS positions
 ), claimed AS MATERIALIZED (
@@ -683,7 +692,8 @@ SELECT q.id, q.attempt, q.group_id, q.stale
    FOR UPDATE OF q
 
 -- name: end_batch
--- Arrays. The claims of a group are found by the held index.
+-- Arrays. The claims of a group are found by the held index. The released rows sleep: the caller has locked the row
+-- before them FOR UPDATE (find_valid_claims), and calls promote in a later statement.
 UPDATE postroom_queue q SET state = 1, owner = NULL, lease_until = NULL, available_at = NULL, holds = NULL
  WHERE q.state = 2 AND q.id = ANY (ARRAY (
         SELECT behind.id

@@ -107,7 +107,8 @@ SELECT h.id, h.group_id, h.expires, h.deliveries, h.lost_leases, :now, h.waits_f
   FROM (SELECT * FROM (
           SELECT id, group_id, expires, deliveries, lost_leases + 1 AS lost_leases, available_at, NULL AS waits_for
             FROM postroom_queue
-           WHERE box = :box AND state = 2 AND available_at <= :now AND id NOT IN (SELECT value FROM json_each(:seen))
+           WHERE box = :box AND state = 2 AND available_at <= :now
+             AND id NOT IN (SELECT value FROM json_each(:read_before))
              AND (:topics IS NULL
                   OR (SELECT topic FROM postroom_message m WHERE m.id = postroom_queue.id)
                      IN (SELECT value FROM json_each(:topics)))
@@ -115,7 +116,8 @@ SELECT h.id, h.group_id, h.expires, h.deliveries, h.lost_leases, :now, h.waits_f
         UNION ALL
         SELECT * FROM (
           SELECT id, group_id, expires, deliveries, lost_leases, available_at, waits_for FROM postroom_queue
-           WHERE box = :box AND state = 1 AND available_at <= :now AND id NOT IN (SELECT value FROM json_each(:seen))
+           WHERE box = :box AND state = 1 AND available_at <= :now
+             AND id NOT IN (SELECT value FROM json_each(:read_before))
              AND (:topics IS NULL OR waits_for IS NOT NULL
                   OR (SELECT topic FROM postroom_message m WHERE m.id = postroom_queue.id)
                      IN (SELECT value FROM json_each(:topics)))

@@ -4,15 +4,15 @@
 -- its steps that have completed and failed. They change with the states of the messages, also after the join has ended.
 
 -- Returned instead of a result, before any write.
-local NO_JOIN, JOIN_ENDED, JOIN_FULL = 'no join', 'join ended', 'join full'
+local NO_JOIN, JOIN_ENDED, JOIN_FULL, OWN_CONTINUATION = 'no join', 'join ended', 'join full', 'own continuation'
 
 -- A value of `memberships` has STEP_CHARS for each join of a message: the join (32); how the step has ended, if the state of
 -- the message does not show it ('c' completed, 'f' failed, otherwise NO_OUTCOME); the time at which it was attached (16).
 local STEP_CHARS, NO_OUTCOME = 49, '-'
 
 -- The functions for joins, or false if the box has none. A script creates its functions on every call, which takes longer than
--- this question.
-local joins = call('HLEN', JOINS) > 0 and {}
+-- this question. An inbox has no joins, and its scripts get no keys of joins.
+local joins = JOINS and call('HLEN', JOINS) > 0 and {}
 
 if joins then
   -- Returns the record of a join, to be changed and saved, or nil.
@@ -116,10 +116,12 @@ if joins then
     write('HSET', JOIN_STATES, changed)
   end
 
-  -- Returns why so many more steps cannot be attached to a join, or nil.
-  function joins.refusal(record, more)
+  -- Returns why messages cannot become steps of a join, or nil. `ids` has the known messages as fields; `more` of all
+  -- messages are no steps yet. A join that waited for its own continuation would never end.
+  function joins.refusal(record, ids, more)
     if more > 0 and (record.status ~= 'pending' or record.sealed) then return JOIN_ENDED end
     if record.expected and record.attached + more > record.expected then return JOIN_FULL end
+    if record.wait and ids[record.wait] then return OWN_CONTINUATION end
   end
 
   -- Makes messages steps of a join. Returns for each whether it was none before.
