@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Iterator
+from datetime import timedelta
 from uuid import uuid4
 
 import pytest
@@ -16,13 +18,16 @@ from benchmarks.many.cases.processes import serve, waits_of_each
 from benchmarks.many.cases.unreachable import unreachable_stores
 from benchmarks.many.ledger import Ledger
 from benchmarks.many.process import Process
-from benchmarks.many.scenes import replace_stores, stop_and_start
+from benchmarks.many.scenes import load, replace_stores, stop_and_start
 from benchmarks.many.stores import Urls, postgres_databases, sqlite_files
 from tools.servers.postgres import PostgresServer
 
 from postroom import Postroom
 from postroom._connect import open_store
+from postroom._many import calendar
 from postroom._many.calendar import LEASE
+from postroom._many.tenant import OpenStore
+from tests.many.stores import Looks
 from tests.postgres import server as postgres_url
 from tests.runtime.support import soon
 
@@ -153,3 +158,32 @@ async def test_a_server_that_stops_and_starts_loses_no_message(
     balance = ledger.balance()
     assert balance.is_correct, balance
     assert outage.recovered_seconds < 70
+
+
+async def test_another_process_can_take_the_soft_lease_of_a_busy_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process looks at a busy store after each visit. It must not take each lease again that has ended."""
+    monkeypatch.setattr(calendar, "LEASE", timedelta(seconds=1))
+    monkeypatch.setattr(calendar, "HANDOVER_SECONDS", 1000.0)
+    looks = Looks(monkeypatch)
+    with sqlite_files(1) as urls:
+        ledger = Ledger(urls)
+        room = Postroom(stores=urls)
+        ledger.register(room)
+        async with room, load(ledger, room, lambda: list(urls), 1):
+            await looks.until("s0")
+            ended = time.monotonic() + 1
+            while time.monotonic() < ended:
+                await ledger.wait_for_any(1)
+            await looks.until("s0", count=len(looks.at("s0")) + 2)  # the second has begun after the end
+            assert await free_in(urls) == [None]
+
+
+@pytest.mark.parametrize(("used", "idle"), [(0.0, 1.0), (5.0, 5.0), (100.0, 10.0)])
+def test_a_store_is_idle_for_as_long_as_it_was_used(used: float, idle: float) -> None:
+    store = open_store("sqlite:///unused.db", mode="sync")  # it opens no file
+    opened = OpenStore(store, "sqlite")
+    opened.idle_since = end = opened.opened_at + used
+    assert not opened.is_idle(end + idle - 0.01)
+    assert opened.is_idle(end + idle + 0.01)
+    opened.calls = 1
+    assert not opened.is_idle(end + 1000)

@@ -255,7 +255,7 @@ class Calendar:
         try:
             async with self._stores.using(tenant) as store:
                 entry.again = math.inf  # what came before is seen
-                lease = self._lease(entry)
+                lease, entry.asked_at = self._lease(entry), now()
                 attendance = await self._attend(store, entry, lease)
                 if self._entries.get(tenant.key) is not entry:
                     return  # it was removed meanwhile, or has another configuration
@@ -338,7 +338,8 @@ class Calendar:
         if free_in is not None:
             entry.free_at, entry.held_until = at + free_in, 0.0
         elif lease and entry.held_until <= at:
-            entry.free_at, entry.held_until = 0.0, at + lease.total_seconds()
+            # Not later than the end that the store has: else a look between both would take the lease again.
+            entry.free_at, entry.held_until = 0.0, entry.asked_at + lease.total_seconds()
         self._held += bool(entry.held_until) - was_held
 
     def _regular_look(self, entry: Entry) -> float:

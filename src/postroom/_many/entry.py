@@ -18,6 +18,7 @@ class Entry:
     __slots__ = (
         "active",
         "again",
+        "asked_at",
         "at",
         "breaker",
         "cleaned_at",
@@ -47,6 +48,8 @@ class Entry:
         """Whether the store can do what the boxes need."""
         self.free_at = 0.0
         """When the soft lease of another process ends."""
+        self.asked_at = 0.0
+        """When the last look began."""
         self.held_until = 0.0
         """When the soft lease of this process ends."""
         self.helps_until = 0.0
