@@ -324,9 +324,11 @@ class Attendant(Protocol):
         """Takes the soft lease of the store for `process`, unless another process has it, and reads what is due.
 
         `lease` is the term of the soft lease. A lease is not extended before it has ended, so that the stores are
-        shared anew. `boxes` are keys of boxes. A message is due from the time at which it can be claimed, a claimed one
-        from the end of its lease. Messages that are seen, done or dead, and those that sleep behind the first of their
-        FIFO group, are not. The times are a hint: a claim may find nothing. Waits for no row lock.
+        shared anew. A `lease` of zero gives the soft lease back, if `process` has it.
+
+        `boxes` are keys of boxes. A message is due from the time at which it can be claimed, a claimed one from the end
+        of its lease. Messages that are seen, done or dead, and those that sleep behind the first of their FIFO group,
+        are not. The times are a hint: a claim may find nothing. Waits for no row lock.
         """
 
 

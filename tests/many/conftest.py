@@ -70,7 +70,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes the times of the calendar and of the breaker short."""
     for name, seconds in {
         "calendar.HELP_SECONDS": 0.2,
-        "calendar.HELP_INTERVAL": 0.05,
+        "calendar.SPARED_SECONDS": 0.05,
         "calendar.ECHO_SECONDS": 0.02,
         "calendar.FIRST_PAUSE": 0.02,
         "breaker.SHORTEST_SECONDS": 0.05,

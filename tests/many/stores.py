@@ -6,13 +6,15 @@ import asyncio
 import functools
 import math
 from collections.abc import Callable, Iterable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from postroom import Message, StoreConfig
-from postroom._many.calendar import Calendar, Entry
+from postroom._many.calendar import Calendar
+from postroom._many.entry import Entry
 from postroom.spi import Attendance
 from postroom.sync import Postroom as SyncPostroom
 from tests import redis
@@ -106,10 +108,10 @@ class Looks:
         self._arrived = asyncio.Event()
         note = Calendar._note
 
-        def noting(calendar: Calendar, entry: Entry, attendance: Attendance) -> tuple[bool, float]:
+        def noting(calendar: Calendar, entry: Entry, attendance: Attendance, lease: timedelta) -> tuple[bool, float]:
             self.seen.append((entry.tenant.key, attendance))
             self._arrived.set()
-            return note(calendar, entry, attendance)
+            return note(calendar, entry, attendance, lease)
 
         monkeypatch.setattr(Calendar, "_note", noting)
 

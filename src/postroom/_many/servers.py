@@ -1,7 +1,7 @@
 """Open stores: how many there may be on a server, and when they are closed.
 
-Stores on one host and port share a limit. A store that nothing uses is closed after `IDLE_SECONDS`, and earlier if
-another store of the same server needs its place.
+Stores on one host and port share a limit. A store that nothing uses is closed after some seconds (`OpenStore.is_idle`),
+and earlier if another store of the same server needs its place.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from postroom.errors import RoomClosed, StoreBusy, StoreNotFound
 
 _log = logging.getLogger("postroom")
 
-IDLE_SECONDS = 10.0
-"""How long an open store stays open without a call."""
 WAIT_SECONDS = 10.0
 """How long a call waits for a place on the server."""
+TICK_SECONDS = 0.5
+"""The pause between two searches for idle stores."""
 RETRY_SECONDS = (0.01, 0.5)
 """The pause between two attempts to get a place: the first, and the longest."""
 CLOSE_SECONDS = 10.0
@@ -118,13 +118,13 @@ class OpenStoreVerbs:
 
     def _make_place(self, of_server: dict[str, Tenant]) -> list[WorkerStore]:
         """Removes stores that are idle for too long, and one more if the server is full. Returns them, to be closed."""
-        too_long = time.monotonic() - IDLE_SECONDS
+        now = time.monotonic()
         removed: list[WorkerStore] = []
         for tenant in list(of_server.values()):
             opened = tenant.opened
             if opened is None or opened.calls or opened.stays_open:
                 continue
-            if opened.idle_since < too_long or len(of_server) >= self.per_server:
+            if opened.is_idle(now) or len(of_server) >= self.per_server:
                 removed += self._remove(tenant)
         return removed
 
@@ -243,9 +243,9 @@ class AsyncOpenStores(OpenStoreVerbs, Async):
 
     async def _close_idle_for_too_long(self) -> bool:
         """Returns False if no store is left to close."""
-        too_long = time.monotonic() - IDLE_SECONDS
+        now = time.monotonic()
         for tenant in self._closable():
-            if tenant.opened is not None and not tenant.opened.calls and tenant.opened.idle_since < too_long:
+            if tenant.opened is not None and tenant.opened.is_idle(now):
                 await self.close_idle(tenant)
         return bool(self._closable())
 
@@ -267,7 +267,7 @@ class _Timer:
 
     def start(self, function: Callable[[], Awaitable[bool]]) -> None:
         if self._handle is None:
-            self._handle = asyncio.get_running_loop().call_later(IDLE_SECONDS / 4, self._tick, function)
+            self._handle = asyncio.get_running_loop().call_later(TICK_SECONDS, self._tick, function)
 
     def _tick(self, function: Callable[[], Awaitable[bool]]) -> None:
         self._task = asyncio.get_running_loop().create_task(self._call(function))

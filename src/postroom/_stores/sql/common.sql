@@ -228,7 +228,7 @@ INSERT INTO postroom_box (box, fifo) VALUES (:box, :fifo) ON CONFLICT (box) DO U
 -- name: take_soft_lease
 -- For engines whose statement `attend` only reads. Another process may have taken the lease since.
 UPDATE postroom_attendant SET process = :process, until = :now + :lease
- WHERE id = 1 AND (until IS NULL OR until <= :now)
+ WHERE id = 1 AND (until IS NULL OR until <= :now OR (process = :process AND :lease <= 0))
 RETURNING id
 
 -- == joins ==

@@ -970,7 +970,8 @@ SELECT e.* FROM postroom_entry e WHERE e.id = ANY (:ids::bigint[]) AND e.box || 
 --   * A nudged group has no awake row, perhaps, but a claim must look at it.
 WITH free AS MATERIALIZED (
     SELECT a.id FROM postroom_attendant a
-     WHERE a.id = 1 AND (a.until IS NULL OR a.until <= :now)
+     WHERE a.id = 1
+       AND (a.until IS NULL OR a.until <= :now OR (a.process = :process::uuid AND :lease::interval <= '0'))
        FOR NO KEY UPDATE SKIP LOCKED
 ), taken AS (
     UPDATE postroom_attendant a SET process = :process::uuid, until = :now + :lease::interval

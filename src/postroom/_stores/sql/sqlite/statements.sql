@@ -299,7 +299,7 @@ SELECT b.value,
   FROM json_each(:boxes) b
 UNION ALL
 SELECT NULL, CASE WHEN until > :now AND process <> :process THEN (until - :now) / 1e6 END,
-       until IS NULL OR until <= :now
+       CASE WHEN :lease > 0 THEN until IS NULL OR until <= :now ELSE process = :process AND until > :now END
   FROM postroom_attendant
  WHERE id = 1
 
