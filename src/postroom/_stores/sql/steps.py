@@ -24,7 +24,7 @@ class Steps:
 
     def ended(self, box: Box, ids: Sequence[int]) -> SqlProgram[None]:
         """Wakes the continuations of joins of which these messages are steps. A claim then looks at the joins."""
-        if not ids or box.kind != "outbox":
+        if not ids or not box.can_have_joins:
             return
         woken = yield Statement("wake_continuations", {"ids": self._engine.array(sorted(ids))})
         if woken:
@@ -32,7 +32,7 @@ class Steps:
 
     def superseded(self, box: Box, ids: Sequence[int], by: int, join: UUID | None) -> SqlProgram[None]:
         """Puts a new message in the place of steps that it supersedes, except in `join`, of which it becomes a step."""
-        if not ids or box.kind != "outbox":
+        if not ids or not box.can_have_joins:
             return
         old = self._engine.array(sorted(ids))
         except_join = None if join is None else self._engine.token(join)
@@ -42,12 +42,12 @@ class Steps:
 
     def purged(self, box: Box, failed: Sequence[int]) -> SqlProgram[None]:
         """Keeps the outcome of steps whose messages had failed and are deleted."""
-        if failed and box.kind == "outbox":
+        if failed and box.can_have_joins:
             yield Statement("keep_failures", {"ids": self._engine.array(sorted(failed))})
 
     def purge(self, box: Box, cutoff: StoredTime, limit: int) -> SqlProgram[None]:
         """Deletes joins that have ended before `cutoff`, steps first: at most `limit` rows of each."""
-        if box.kind == "outbox":
+        if box.can_have_joins:
             parameters = {"box": box.key, "cutoff": cutoff, "limit": limit}
             yield Statement("purge_steps", parameters)
             yield Statement("purge_joins", parameters)
