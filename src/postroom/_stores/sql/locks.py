@@ -7,7 +7,6 @@ from typing import Literal, Protocol
 from uuid import UUID
 
 from postroom._stores.sql.endings import DeadLetter
-from postroom._stores.sql.engine import Stored
 from postroom._stores.sql.join_rows import JoinRow
 from postroom._stores.sql.rows import KnownKey
 from postroom._stores.sql.statements import SqlProgram
@@ -40,9 +39,6 @@ class Locks(Protocol):
 
         `update` excludes all other locks. `attach` lets several transactions attach steps to an open join.
         """
-
-    def joins_now(self, box: Box, joins: Sequence[Stored]) -> SqlProgram[list[JoinRow]]:
-        """Locks joins, and returns those that no other transaction has locked."""
 
     def waiting(self, box: Box, which: Filter) -> SqlProgram[list[StoredMessage]]:
         """Locks the waiting messages that match the filter, and returns them."""

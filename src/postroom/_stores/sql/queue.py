@@ -93,7 +93,7 @@ class Queue:
         )
         arrivals = Arrivals(chosen.inserts, known_keys, collapsing, locks, attaching)
         fifo = FifoClaims(engine, lines=lines, locks=locks, fronts=chosen.fronts, locks_groups=chosen.locks_groups)
-        looks = Looks(engine, locks=locks, endings=endings)
+        looks = Looks(engine, endings=endings, steps=common.steps)
         claims = Claims(unordered=chosen.unordered, fifo=fifo, endings=endings, looks=looks)
         settlements = Settlements(
             engine,

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from postroom._stores.sql.engine import Engine
+from postroom._stores.sql.engine import Engine, Stored
 from postroom._stores.sql.notifications import Notifications
-from postroom._stores.sql.statements import SqlProgram, Statement, StoredTime
+from postroom._stores.sql.statements import Many, SqlProgram, Statement, StoredTime
 from postroom.spi import Box
 
 
@@ -22,13 +22,27 @@ class Steps:
         self._engine = engine
         self._notifications = notifications
 
-    def ended(self, box: Box, ids: Sequence[int]) -> SqlProgram[None]:
-        """Wakes the continuations of joins of which these messages are steps. A claim then looks at the joins."""
+    def ended(self, box: Box, ids: Sequence[int]) -> SqlProgram[list[int]]:
+        """Wakes the continuations of joins of which these messages are steps, and returns them. A claim then looks at
+        the joins. It waits for locked continuations, so a transaction calls it once, for all its messages."""
         if not ids or not box.can_have_joins:
-            return
+            return []
         woken = yield Statement("wake_continuations", {"ids": self._engine.array(sorted(ids))})
         if woken:
             yield from self._notifications.send(box)
+        return [id_ for (id_,) in woken]
+
+    def watch(self, joins: Sequence[Stored]) -> SqlProgram[set[Stored]]:
+        """Marks a pending step of each join that has one which no other transaction has locked; returns these joins.
+
+        The transaction that ends a marked step wakes the continuation. The mark is set under the row lock of the step:
+        an ack of this step waits for the lock, and sees the mark.
+        """
+        if not joins:
+            return set()
+        found = yield Statement("lock_pending_steps", {"joins": self._engine.array(list(joins))})
+        yield Many("watch_step", ("id",), [(id_,) for id_ in sorted({step for _, step in found})])
+        return {join for join, _ in found}
 
     def superseded(self, box: Box, ids: Sequence[int], by: int, join: UUID | None) -> SqlProgram[None]:
         """Puts a new message in the place of steps that it supersedes, except in `join`, of which it becomes a step."""

@@ -12,7 +12,6 @@ from uuid import UUID
 from postroom._kernel.policy import DELIVERY_LIMIT, EXPIRED
 from postroom._stores.sql.claims import delivery_limits
 from postroom._stores.sql.endings import DeadLetter
-from postroom._stores.sql.engine import Stored
 from postroom._stores.sql.finding import Finding
 from postroom._stores.sql.join_rows import JoinRow
 from postroom._stores.sql.locks import JoinLock
@@ -58,10 +57,6 @@ class RowLocks:
                 statement = "share_join"
         found = yield Statement(statement, names)
         return JoinRow.of(found[0]) if found else None
-
-    def joins_now(self, box: Box, joins: Sequence[Stored]) -> SqlProgram[list[JoinRow]]:
-        found = yield Statement("lock_joins_now", {"box": box.key, "ids": list(joins)})
-        return list(map(JoinRow.of, found))
 
     def waiting(self, box: Box, which: Filter) -> SqlProgram[list[StoredMessage]]:
         """Reads, locks in id order, and reads again: a message may be claimed or replaced before it is locked."""

@@ -1023,15 +1023,6 @@ SELECT j.id, j.number, j.tenant_id, j.expected_steps, j.attached_steps, j.comple
  WHERE j.id = :id AND j.box = :box
    FOR SHARE
 
--- name: lock_joins_now
--- Arrays, and locks. For a look, which waits for no lock.
-SELECT j.id, j.number, j.tenant_id, j.expected_steps, j.attached_steps, j.completed_steps, j.failed_steps, j.status,
-       j.sealed, j.fails, j.wait_id, j.metadata, j.deadline, j.created_at, j.updated_at, j.on_complete_topic,
-       j.on_complete_payload, j.on_complete_format, j.on_fail_topic, j.on_fail_payload, j.on_fail_format
-  FROM postroom_join j
- WHERE j.id = ANY (:ids::uuid[]) AND j.box || '' = :box
-   FOR UPDATE SKIP LOCKED
-
 -- name: find_steps
 -- A LATERAL subquery: a join might read all of the messages.
 SELECT s.message_id, m.source, m.message_id, s.status, s.attached_at
@@ -1105,10 +1096,19 @@ UPDATE postroom_queue SET waits_for = NULL, available_at = :now WHERE id = ANY (
 SELECT id FROM postroom_queue WHERE id = :id AND state = 1 FOR UPDATE
 
 -- name: lock_waits
--- Only PostgreSQL locks rows. Locks continuations and their messages, to which the end of a join writes, and skips
--- locked ones. The coalesce() excludes the ready index.
-SELECT q.id, q.waits_for
+-- Only PostgreSQL locks rows. Locks continuations, their joins and their messages, to which the end of a join writes. It
+-- leaves out a continuation if another transaction has locked one of the three. The coalesce() excludes the ready index.
+SELECT q.id, :now, j.*
   FROM postroom_queue q
+  CROSS JOIN LATERAL (
+        SELECT j.id, j.number, j.tenant_id, j.expected_steps, j.attached_steps, j.completed_steps, j.failed_steps,
+               j.status, j.sealed, j.fails, j.wait_id, j.metadata, j.deadline, j.created_at, j.updated_at,
+               j.on_complete_topic, j.on_complete_payload, j.on_complete_format, j.on_fail_topic, j.on_fail_payload,
+               j.on_fail_format
+          FROM postroom_join j
+         WHERE j.id = q.waits_for
+         LIMIT 1
+           FOR UPDATE SKIP LOCKED) j
   CROSS JOIN LATERAL (
         SELECT m.id FROM postroom_message m WHERE m.id = q.id LIMIT 1 FOR UPDATE SKIP LOCKED) m
  WHERE q.id = ANY (:ids::bigint[]) AND coalesce(q.available_at, 'infinity') <= :now
@@ -1123,16 +1123,13 @@ SELECT g.id, step.id
   FROM unnest(:joins::uuid[]) AS g (id)
   CROSS JOIN LATERAL (
         SELECT q.id
-          FROM (SELECT m.message_id, m.outcome FROM postroom_join_member m
-                 WHERE m.join_id = g.id
-                 ORDER BY m.join_id DESC, m.message_id DESC OFFSET 0) m
-          CROSS JOIN LATERAL (
-                SELECT q.id FROM postroom_queue q
-                 WHERE q.id = m.message_id AND q.state <> 4
-                 LIMIT 1
-                   FOR NO KEY UPDATE SKIP LOCKED) q
-         WHERE m.outcome IS NULL
-         LIMIT 1) step
+          FROM postroom_queue q
+         WHERE q.id = ANY (ARRAY (SELECT m.message_id FROM postroom_join_member m
+                                   WHERE m.join_id = g.id AND m.outcome IS NULL))
+           AND q.state <> 4
+         ORDER BY q.id DESC
+         LIMIT 1
+           FOR NO KEY UPDATE SKIP LOCKED) step
 
 -- name: watch_step
 -- Arrays. Writes marked rows again: a transaction that keeps an older snapshot and ends the step then fails, since it
@@ -1140,11 +1137,22 @@ SELECT g.id, step.id
 UPDATE postroom_queue SET watched = true WHERE id = ANY (:id::bigint[])
 
 -- name: count_steps
--- Arrays.
-SELECT g.id, s.status, count(*)
+-- Arrays. Counts the same as the view postroom_step shows. An array of ids takes a third of the time of the view.
+SELECT g.id, q.pending, m.steps - m.failed - q.pending - q.dead - l.failed, m.failed + q.dead + l.failed
   FROM unnest(:joins::uuid[]) AS g (id)
-  CROSS JOIN LATERAL (SELECT s.status FROM postroom_step s WHERE s.join_id = g.id OFFSET 0) s
- GROUP BY g.id, s.status
+  CROSS JOIN LATERAL (
+        SELECT count(*) AS steps, count(*) FILTER (WHERE m.outcome = 2) AS failed,
+               array_agg(m.message_id) FILTER (WHERE m.outcome IS NULL) AS ids
+          FROM postroom_join_member m
+         WHERE m.join_id = g.id) m
+  CROSS JOIN LATERAL (
+        SELECT count(*) FILTER (WHERE q.state <> 4) AS pending, count(*) FILTER (WHERE q.state = 4) AS dead
+          FROM postroom_queue q
+         WHERE q.id = ANY (m.ids)) q
+  CROSS JOIN LATERAL (
+        SELECT count(*) AS failed
+          FROM postroom_ledger l
+         WHERE l.id = ANY (m.ids) AND l.ending IN ('cancelled', 'discarded')) l
 
 -- name: find_known_steps
 -- Arrays.

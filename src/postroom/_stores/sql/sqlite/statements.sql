@@ -305,9 +305,13 @@ SELECT NULL, CASE WHEN until > :now AND process <> :process THEN (until - :now) 
 
 -- name: lock_waits
 -- The write lock is enough. JSON instead of an array.
-SELECT q.id, q.waits_for
-  FROM json_each(:ids) i CROSS JOIN postroom_queue q ON q.id = i.value
- WHERE q.state = 1 AND q.waits_for IS NOT NULL AND q.available_at <= :now
+SELECT q.id, :now, j.id, j.number, j.tenant_id, j.expected_steps, j.attached_steps, j.completed_steps, j.failed_steps,
+       j.status, j.sealed, j.fails, j.wait_id, j.metadata, j.deadline, j.created_at, j.updated_at, j.on_complete_topic,
+       j.on_complete_payload, j.on_complete_format, j.on_fail_topic, j.on_fail_payload, j.on_fail_format
+  FROM json_each(:ids) i
+  CROSS JOIN postroom_queue q ON q.id = i.value
+  CROSS JOIN postroom_join j ON j.id = q.waits_for
+ WHERE q.state = 1 AND q.available_at <= :now
 
 -- name: lock_pending_steps
 -- JSON instead of an array. No row is locked by another transaction.
@@ -320,9 +324,9 @@ SELECT g.value, (SELECT q.id FROM postroom_join_member m CROSS JOIN postroom_que
 
 -- name: count_steps
 -- JSON instead of an array.
-SELECT s.join_id, s.status, count(*)
+SELECT s.join_id, sum(s.status = 0), sum(s.status = 1), sum(s.status = 2)
   FROM json_each(:joins) g CROSS JOIN postroom_step s ON s.join_id = g.value
- GROUP BY s.join_id, s.status
+ GROUP BY s.join_id
 
 -- name: find_known_steps
 -- JSON instead of an array.
