@@ -16,6 +16,7 @@ from postroom._stores.sql.join_rows import JoinRow
 from postroom._stores.sql.locks import Locks
 from postroom._stores.sql.notifications import Notifications
 from postroom._stores.sql.statements import Many, SqlProgram, Statement, current_time
+from postroom._stores.sql.steps import Steps
 from postroom.errors import ArgumentValueError, JoinEnded, JoinFull, JoinNotFound, MessageNotFound
 from postroom.spi import Box, Draft, Key, Receipt, Step
 
@@ -23,8 +24,9 @@ from postroom.spi import Box, Draft, Key, Receipt, Step
 class Attaching:
     """Attaches messages to joins."""
 
-    def __init__(self, engine: Engine, locks: Locks, notifications: Notifications) -> None:
+    def __init__(self, engine: Engine, locks: Locks, notifications: Notifications, steps: Steps) -> None:
         self._engine = engine
+        self._steps = steps
         self._locks = locks
         self._notifications = notifications
 
@@ -95,12 +97,23 @@ class Attaching:
             if join.expected_steps is not None:
                 yield Statement("add_steps", {"id": join.id, "count": len(new)})
                 if join.attached_steps + len(new) == join.expected_steps:
-                    yield from self.wake(box, join)
+                    yield from self.fill(box, join)
         attached = []
         for id_ in ids:
             attached.append(id_ not in known)
             known.add(id_)
         return attached
+
+    def fill(self, box: Box, join: JoinRow) -> SqlProgram[None]:
+        """Watches a step of a join that has all its steps now, so that its continuation can sleep. If no step is pending,
+        the next claim looks at the join."""
+        if join.wait_id is not None and not (yield from self.watch(join)):
+            yield from self.wake(box, join)
+
+    def watch(self, join: JoinRow) -> SqlProgram[bool]:
+        """Watches a step of a join that is locked. Returns False if a claim must look at the join: no step is pending, or
+        those that are have been locked, or a worker has to learn of the deadline."""
+        return join.deadline is None and bool((yield from self._steps.watch([join.id])))
 
     def wake(self, box: Box, join: JoinRow) -> SqlProgram[None]:
         """Lets the next claim look at a join."""

@@ -13,7 +13,8 @@ from postroom._stores.sql.engine import Engine
 from postroom._stores.sql.finding import Finding
 from postroom._stores.sql.join_rows import STEP_STATUSES, JoinRow, count_steps, end_joins
 from postroom._stores.sql.locks import Locks
-from postroom._stores.sql.statements import SqlProgram, Statement, current_time
+from postroom._stores.sql.looks import LONGEST_SLEEP
+from postroom._stores.sql.statements import Many, SqlProgram, Statement, current_time
 from postroom.errors import JoinEnded, JoinNotFound, MessageNotFound
 from postroom.spi import (
     Box,
@@ -101,6 +102,10 @@ class Joins:
         if not receipt.is_new:
             return receipt._replace(status=ReceiptStatus.CONFLICT)  # another message has the key
         yield Statement("begin_wait", {"id": receipt.id, "join": row.id})
+        # A join without steps to wait for is looked at by the next claim.
+        if (yield from self._attaching.watch(row)) if row.is_filled else row.deadline is None:
+            until = (yield from current_time()) + self._engine.duration(LONGEST_SLEEP)
+            yield Many("sleep_wait", ("id", "at"), [(receipt.id, until)])
         yield Statement(
             "set_wait",
             {
@@ -126,7 +131,7 @@ class Joins:
         if row.sealed:
             return False
         yield Statement("seal_join", {"id": row.id})
-        yield from self._attaching.wake(box, row)
+        yield from self._attaching.fill(box, row)
         return True
 
     def cancel_join(self, box: Box, join: UUID) -> SqlProgram[bool]:

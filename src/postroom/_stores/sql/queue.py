@@ -87,7 +87,7 @@ class Queue:
         finding, lines, endings, new_rows = common.finding, common.lines, common.endings, common.new_rows
         locks, notifications = chosen.locks, chosen.notifications
         collapsing = Collapsing(endings, common.steps)
-        attaching = Attaching(engine, locks, notifications)
+        attaching = Attaching(engine, locks, notifications, common.steps)
         known_keys = KnownKeys(
             engine, locks=locks, new_rows=new_rows, lines=lines, endings=endings, collapsing=collapsing
         )
