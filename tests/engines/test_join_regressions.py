@@ -47,12 +47,16 @@ def test_an_ack_by_an_old_snapshot_wakes_all_joins_or_fails(outbox_url: str) -> 
 
 @pytest.fixture
 def outbox(store: str, request: pytest.FixtureRequest) -> Outbox:
+    if store == "sqlite":
+        url = f"sqlite:///{request.getfixturevalue('tmp_path')}/joins.db"
+        Postroom(url).migrate()
+        return Postroom(url).outbox()
     if store == "redis":
         return Postroom(store=open_at(server(), "sync", prefix=new_prefix())).outbox()
     return Postroom("memory://" if store == "memory" else request.getfixturevalue("outbox_url")).outbox()
 
 
-@pytest.mark.parametrize("store", ["memory", "postgres", "redis"])
+@pytest.mark.parametrize("store", ["memory", "sqlite", "postgres", "redis"])
 def test_a_continuation_is_no_step_of_its_join(outbox: Outbox) -> None:
     join = outbox.start_join("acme", 2)
     receipt = outbox.enqueue_join_wait(join, on_complete_topic="done")
@@ -62,7 +66,7 @@ def test_a_continuation_is_no_step_of_its_join(outbox: Outbox) -> None:
     assert outbox.join_steps(join) == []
 
 
-@pytest.mark.parametrize("store", ["memory", "redis"])
+@pytest.mark.parametrize("store", ["memory", "sqlite", "postgres", "redis"])
 @pytest.mark.parametrize("topic", ["order", WAIT_TOPIC])
 def test_a_put_does_not_change_a_continuation(outbox: Outbox, topic: str) -> None:
     join = outbox.start_join("acme", 1)
@@ -82,7 +86,22 @@ def test_a_put_does_not_change_a_continuation(outbox: Outbox, topic: str) -> Non
     assert (message.topic, message.payload, message.correlation_id) == ("done", None, "mine")
 
 
-@pytest.mark.parametrize("store", ["memory", "redis"])
+@pytest.mark.parametrize("store", ["memory", "sqlite", "postgres"])
+def test_a_put_does_not_change_what_follows_a_join(outbox: Outbox) -> None:
+    """The continuation is an ordinary message now, until it is claimed."""
+    join = outbox.start_join("acme", 1)
+    outbox.enqueue("step", {}, join=join)
+    outbox.enqueue_join_wait(join, on_complete_topic="done", on_complete_payload="mine")
+    outbox.ack(WORKER, outbox.claim(WORKER, 60))
+    [message] = outbox.claim(WORKER, 60)
+    outbox.release(WORKER, [message])
+    receipt = outbox.enqueue("other", "yours", message_id=str(join))
+    assert (receipt.status, receipt.updated) == (ReceiptStatus.CONFLICT, False)
+    [message] = outbox.claim(WORKER, 60)
+    assert (message.topic, message.payload) == ("done", "mine")
+
+
+@pytest.mark.parametrize("store", ["memory", "sqlite", "postgres", "redis"])
 def test_a_put_does_not_change_a_dead_continuation(outbox: Outbox) -> None:
     join = outbox.start_join("acme", 1)
     outbox.enqueue("step", {}, join=join)

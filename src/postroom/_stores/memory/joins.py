@@ -122,7 +122,8 @@ def cancel(box: Box, state: BoxState, join: JoinState, now: datetime) -> bool:
 
 
 def begin_wait(join: JoinState, wait: JoinWait, entry: Entry) -> None:
-    join.wait, join.wait_id, entry.waits_for = wait, entry.id, join.draft.id
+    join.wait, join.wait_id = wait, entry.id
+    entry.waits_for, entry.is_continuation = join.draft.id, True
 
 
 def look(box: Box, state: BoxState, entry: Entry, request: ClaimRequest, now: datetime) -> None:

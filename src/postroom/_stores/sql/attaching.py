@@ -113,7 +113,7 @@ class Attaching:
     def watch(self, join: JoinRow) -> SqlProgram[bool]:
         """Watches a step of a join that is locked. Returns False if a claim must look at the join: no step is pending, or
         those that are have been locked, or a worker has to learn of the deadline."""
-        return join.deadline is None and bool((yield from self._steps.watch([join.id])))
+        return join.deadline is None and not (yield from self._steps.watch([join.id]))
 
     def wake(self, box: Box, join: JoinRow) -> SqlProgram[None]:
         """Lets the next claim look at a join."""

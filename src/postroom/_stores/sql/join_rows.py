@@ -99,4 +99,5 @@ def end_joins(ended: Sequence[tuple[JoinRow, JoinStatus, StepCounts]]) -> Many:
         (join.id, STATUSES.index(status), counts.completed, counts.failed, sum(counts))
         for join, status, counts in ended
     ]
+    rows.sort(key=lambda row: row[0])  # the statement of PostgreSQL needs the order of the ids
     return Many("end_join", ("id", "status", "completed", "failed", "attached"), rows)

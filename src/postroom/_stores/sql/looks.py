@@ -71,18 +71,17 @@ class Looks:
         self, box: Box, waits: dict[int, JoinRow], request: ClaimRequest, now: StoredTime
     ) -> SqlProgram[set[int]]:
         """Lets continuations sleep, or ends their joins. Returns those to look at again. `waits`: by continuation."""
-        late = {join.id for join in waits.values() if join.is_late(now)}
-        filled = [join.id for join in waits.values() if join.is_filled and join.id not in late]
-        watched = yield from self._steps.watch(filled)
-        undecided = [join for join in filled if join not in watched]
-        counts = yield from count_steps(self._engine, [*undecided, *late])
+        late = [join.id for join in waits.values() if join.is_late(now)]
+        filled = [join.id for join in waits.values() if join.is_filled and not join.is_late(now)]
+        counts = yield from self._steps.watch(filled)
+        counts |= yield from count_steps(self._engine, late)
         asleep: dict[int, JoinRow] = {}
         again: set[int] = set()
         ends: list[_End] = []
         for id_, join in waits.items():
             counted = counts.get(join.id, StepCounts())
-            if join.id in watched or not (join.is_filled or join.id in late):
-                asleep[id_] = join
+            if join.id not in counts and not join.is_late(now):
+                asleep[id_] = join  # it has a watched step, or too few steps
             elif (status := join.status_by(counted, now)) is not JoinStatus.PENDING:
                 ends.append(_End(id_, join, status, counted))
             else:

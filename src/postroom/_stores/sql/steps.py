@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
+from postroom._kernel.joins import StepCounts
 from postroom._stores.sql.engine import Engine, Stored
 from postroom._stores.sql.notifications import Notifications
 from postroom._stores.sql.statements import Many, SqlProgram, Statement, StoredTime
@@ -32,17 +33,18 @@ class Steps:
             yield from self._notifications.send(box)
         return [id_ for (id_,) in woken]
 
-    def watch(self, joins: Sequence[Stored]) -> SqlProgram[set[Stored]]:
-        """Marks a pending step of each join that has one which no other transaction has locked; returns these joins.
+    def watch(self, joins: Sequence[Stored]) -> SqlProgram[dict[Stored, StepCounts]]:
+        """Marks a pending step of each join. The transaction that ends a marked step wakes the continuation.
 
-        The transaction that ends a marked step wakes the continuation. The mark is set under the row lock of the step:
-        an ack of this step waits for the lock, and sees the mark.
+        Returns the steps by status of joins of which none is marked: no step is pending, or other transactions have
+        locked all that are. The mark is set under the row lock of the step: an ack of this step waits for the lock, and
+        sees the mark.
         """
         if not joins:
-            return set()
+            return {}
         found = yield Statement("lock_pending_steps", {"joins": self._engine.array(list(joins))})
-        yield Many("watch_step", ("id",), [(id_,) for id_ in sorted({step for _, step in found})])
-        return {join for join, _ in found}
+        yield Many("watch_step", ("id",), [(id_,) for id_ in sorted({step for _, step, *_ in found} - {None})])
+        return {join: StepCounts(*counts) for join, step, *counts in found if step is None}
 
     def superseded(self, box: Box, ids: Sequence[int], by: int, join: UUID | None) -> SqlProgram[None]:
         """Puts a new message in the place of steps that it supersedes, except in `join`, of which it becomes a step."""

@@ -242,13 +242,17 @@ WITH k AS MATERIALIZED (
      WHERE id = (SELECT id FROM k)
        FOR UPDATE
 ), m AS MATERIALIZED (
-    SELECT id, hash, hash_algorithm, first_seen, revision, group_id, topic
+    SELECT id, message_id, hash, hash_algorithm, first_seen, revision, group_id, topic
       FROM postroom_message
      WHERE id = (SELECT id FROM k) AND retired = 0 AND (SELECT count(*) FROM q) >= 0
        FOR UPDATE
 )
 SELECT m.id, coalesce(q.state, 3)::integer, m.hash, m.hash_algorithm, m.first_seen, m.revision, m.group_id, m.topic,
-       q.group_id, q.available_at, q.fence, q.delayed
+       q.group_id, q.available_at, q.fence, q.delayed,
+       EXISTS (SELECT FROM postroom_join j
+                WHERE j.id = CASE WHEN m.message_id ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'
+                                  THEN m.message_id::uuid END
+                  AND j.wait_id = m.id)
   FROM m LEFT JOIN q ON q.id = m.id
 
 -- name: lock_message_of_key
@@ -263,7 +267,7 @@ WITH k AS MATERIALIZED (
      WHERE id = (SELECT id FROM k) AND state IN (0, 4)
        FOR UPDATE
 ), m AS MATERIALIZED (
-    SELECT id, hash, hash_algorithm, first_seen, revision, group_id, topic
+    SELECT id, message_id, hash, hash_algorithm, first_seen, revision, group_id, topic
       FROM postroom_message
      WHERE id = (SELECT id FROM k) AND retired = 0 AND (SELECT count(*) FROM idle) >= 0
        FOR UPDATE
@@ -277,7 +281,11 @@ SELECT m.id,
                 CASE WHEN EXISTS (SELECT FROM postroom_ledger l WHERE l.id = m.id) THEN 3 END)::integer,
        m.hash, m.hash_algorithm, m.first_seen, m.revision, m.group_id, m.topic,
        coalesce(idle.group_id, busy.group_id), coalesce(idle.available_at, busy.available_at),
-       coalesce(idle.fence, busy.fence), coalesce(idle.delayed, busy.delayed)
+       coalesce(idle.fence, busy.fence), coalesce(idle.delayed, busy.delayed),
+       EXISTS (SELECT FROM postroom_join j
+                WHERE j.id = CASE WHEN m.message_id ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'
+                                  THEN m.message_id::uuid END
+                  AND j.wait_id = m.id)
   FROM m
   LEFT JOIN idle ON idle.id = m.id
   LEFT JOIN busy ON busy.id = m.id
@@ -1064,11 +1072,13 @@ UPDATE postroom_join SET sealed = true, updated_at = :now WHERE id = :id
 -- name: end_join
 -- Arrays.
 UPDATE postroom_join j
-   SET status = e.status, completed_steps = e.completed, failed_steps = e.failed, updated_at = :now,
-       attached_steps = CASE WHEN j.expected_steps IS NULL THEN e.attached ELSE j.attached_steps END
-  FROM unnest(:id::uuid[], :status::smallint[], :completed::integer[], :failed::integer[], :attached::integer[])
-       AS e (id, status, completed, failed, attached)
- WHERE j.id = e.id
+   SET status = (:status::smallint[])[width_bucket(j.id, :id::uuid[])],
+       completed_steps = (:completed::integer[])[width_bucket(j.id, :id::uuid[])],
+       failed_steps = (:failed::integer[])[width_bucket(j.id, :id::uuid[])],
+       attached_steps = CASE WHEN j.expected_steps IS NULL THEN (:attached::integer[])[width_bucket(j.id, :id::uuid[])]
+                             ELSE j.attached_steps END,
+       updated_at = :now
+ WHERE j.id = ANY (:id::uuid[])
 
 -- name: reopen_join
 -- Arrays.
@@ -1118,10 +1128,11 @@ SELECT q.id, :now, j.*
 
 -- name: lock_pending_steps
 -- Arrays, and locks: the last pending step of each join that no other transaction has locked. A step whose row is locked
--- may be about to end, and is left out.
-SELECT g.id, step.id
+-- may be about to end, and is left out. If it finds none, it counts the steps by the rule of the view postroom_step.
+-- Arrays of ids take a third of the time of the view.
+SELECT g.id, step.id, counted.pending, counted.completed, counted.failed
   FROM unnest(:joins::uuid[]) AS g (id)
-  CROSS JOIN LATERAL (
+  LEFT JOIN LATERAL (
         SELECT q.id
           FROM postroom_queue q
          WHERE q.id = ANY (ARRAY (SELECT m.message_id FROM postroom_join_member m
@@ -1129,7 +1140,23 @@ SELECT g.id, step.id
            AND q.state <> 4
          ORDER BY q.id DESC
          LIMIT 1
-           FOR NO KEY UPDATE SKIP LOCKED) step
+           FOR NO KEY UPDATE SKIP LOCKED) step ON true
+  LEFT JOIN LATERAL (
+        SELECT q.pending, m.steps - m.failed - q.pending - q.dead - l.failed AS completed,
+               m.failed + q.dead + l.failed AS failed
+          FROM (SELECT count(*) AS steps, count(*) FILTER (WHERE m.outcome = 2) AS failed,
+                       array_agg(m.message_id) FILTER (WHERE m.outcome IS NULL) AS ids
+                  FROM postroom_join_member m
+                 WHERE m.join_id = g.id) m
+          CROSS JOIN LATERAL (
+                SELECT count(*) FILTER (WHERE q.state <> 4) AS pending, count(*) FILTER (WHERE q.state = 4) AS dead
+                  FROM postroom_queue q
+                 WHERE q.id = ANY (m.ids)) q
+          CROSS JOIN LATERAL (
+                SELECT count(*) AS failed
+                  FROM postroom_ledger l
+                 WHERE l.id = ANY (m.ids) AND l.ending IN ('cancelled', 'discarded')) l
+         WHERE step.id IS NULL) counted ON true
 
 -- name: watch_step
 -- Arrays. Writes marked rows again: a transaction that keeps an older snapshot and ends the step then fails, since it
@@ -1137,22 +1164,12 @@ SELECT g.id, step.id
 UPDATE postroom_queue SET watched = true WHERE id = ANY (:id::bigint[])
 
 -- name: count_steps
--- Arrays. Counts the same as the view postroom_step shows. An array of ids takes a third of the time of the view.
-SELECT g.id, q.pending, m.steps - m.failed - q.pending - q.dead - l.failed, m.failed + q.dead + l.failed
+-- Arrays.
+SELECT g.id, count(*) FILTER (WHERE s.status = 0), count(*) FILTER (WHERE s.status = 1),
+       count(*) FILTER (WHERE s.status = 2)
   FROM unnest(:joins::uuid[]) AS g (id)
-  CROSS JOIN LATERAL (
-        SELECT count(*) AS steps, count(*) FILTER (WHERE m.outcome = 2) AS failed,
-               array_agg(m.message_id) FILTER (WHERE m.outcome IS NULL) AS ids
-          FROM postroom_join_member m
-         WHERE m.join_id = g.id) m
-  CROSS JOIN LATERAL (
-        SELECT count(*) FILTER (WHERE q.state <> 4) AS pending, count(*) FILTER (WHERE q.state = 4) AS dead
-          FROM postroom_queue q
-         WHERE q.id = ANY (m.ids)) q
-  CROSS JOIN LATERAL (
-        SELECT count(*) AS failed
-          FROM postroom_ledger l
-         WHERE l.id = ANY (m.ids) AND l.ending IN ('cancelled', 'discarded')) l
+  CROSS JOIN LATERAL (SELECT s.status FROM postroom_step s WHERE s.join_id = g.id OFFSET 0) s
+ GROUP BY g.id
 
 -- name: find_known_steps
 -- Arrays.

@@ -315,12 +315,18 @@ SELECT q.id, :now, j.id, j.number, j.tenant_id, j.expected_steps, j.attached_ste
 
 -- name: lock_pending_steps
 -- JSON instead of an array. No row is locked by another transaction.
-SELECT g.value, (SELECT q.id FROM postroom_join_member m CROSS JOIN postroom_queue q ON q.id = m.message_id
-                  WHERE m.join_id = g.value AND m.outcome IS NULL AND q.state <> 4
-                  ORDER BY m.message_id DESC
-                  LIMIT 1) AS step
-  FROM json_each(:joins) g
- WHERE step IS NOT NULL
+WITH p AS MATERIALIZED (
+    SELECT g.value AS join_id,
+           (SELECT q.id FROM postroom_join_member m CROSS JOIN postroom_queue q ON q.id = m.message_id
+             WHERE m.join_id = g.value AND m.outcome IS NULL AND q.state <> 4
+             ORDER BY m.message_id DESC
+             LIMIT 1) AS step
+      FROM json_each(:joins) g
+)
+SELECT p.join_id, p.step, count(CASE WHEN s.status = 0 THEN 1 END), count(CASE WHEN s.status = 1 THEN 1 END),
+       count(CASE WHEN s.status = 2 THEN 1 END)
+  FROM p LEFT JOIN postroom_step s ON s.join_id = p.join_id AND p.step IS NULL
+ GROUP BY p.join_id, p.step
 
 -- name: count_steps
 -- JSON instead of an array.
