@@ -113,3 +113,30 @@ def test_a_put_does_not_change_a_dead_continuation(outbox: Outbox) -> None:
     outbox.replay(outbox.dead_letters())
     outbox.ack(WORKER, outbox.claim(WORKER, 60))
     assert [message.topic for message in outbox.claim(WORKER, 60)] == ["done"]
+
+
+@pytest.mark.parametrize("store", ["memory", "sqlite", "postgres"])
+@pytest.mark.parametrize("length", [2, 3])
+def test_joins_do_not_wait_for_each_other_in_a_circle(outbox: Outbox, length: int) -> None:
+    joins = [outbox.start_join("acme", 2) for _ in range(length)]
+    waits = [outbox.enqueue_join_wait(join, on_complete_topic="done") for join in joins]
+    for outer, inner in zip(joins[1:], waits[:-1], strict=True):
+        outbox.attach_message_to_join(outer, inner)
+    with pytest.raises(ArgumentValueError, match="would wait for itself"):
+        outbox.attach_message_to_join(joins[0], waits[-1])
+    with pytest.raises(ArgumentValueError, match="would wait for itself"):
+        outbox.enqueue("step", {}, message_id=str(joins[-1]), join=joins[0])
+    assert outbox.join_steps(joins[0]) == []
+    other = outbox.start_join("acme", 1)
+    outbox.enqueue_join_wait(other, on_complete_topic="done")
+    assert outbox.attach_message_to_join(other, waits[-1])
+
+
+@pytest.mark.parametrize("store", ["memory", "sqlite", "postgres"])
+def test_an_ended_join_closes_no_circle(outbox: Outbox) -> None:
+    first, second = outbox.start_join("acme", 1), outbox.start_join("acme", 1)
+    waits = [outbox.enqueue_join_wait(join, False, on_complete_topic="done") for join in (first, second)]
+    outbox.attach_message_to_join(second, waits[0])
+    outbox.cancel_join(second)
+    assert outbox.attach_message_to_join(first, waits[1])
+    assert [message.id for message in outbox.claim(WORKER, 60)] == [waits[0].id]

@@ -53,8 +53,9 @@ class Attaching:
             rows[join] = yield from self.lock(box, join)
             sources, message_ids = (self._engine.array(list(each)) for each in zip(*keys[join], strict=True))
             names = {"box": box.key, "sources": sources, "message_ids": message_ids}
-            [(known,)] = yield Statement("count_known_steps", {**names, "join": rows[join].id, "since": since})
-            _check_room(rows[join], len(keys[join]) - known)
+            known = yield Statement("find_known_puts", {**names, "join": rows[join].id, "since": since})
+            _check_room(rows[join], len(keys[join]) - sum(is_step for _, is_step in known))
+            yield from self.check_circle(rows[join], [id_ for id_, is_step in known if not is_step])
         return rows
 
     def attach_put(
@@ -79,6 +80,14 @@ class Attaching:
             ids.append(found[0][0])
         return ids
 
+    def check_circle(self, join: JoinRow, ids: Sequence[int]) -> SqlProgram[None]:
+        """Raises ArgumentValueError if a join that waits for one of these messages would wait for itself: the message is
+        its continuation, or the continuation of a join that waits for it."""
+        if ids and join.wait_id is not None:
+            found = yield Statement("find_circle", {"join": join.id, "ids": self._engine.array(sorted(ids))})
+            if found:
+                raise ArgumentValueError(WAITS_FOR_ITSELF)
+
     def known_steps(self, join: JoinRow, ids: Sequence[int]) -> SqlProgram[set[int]]:
         """Returns which of these messages are steps of the join."""
         found = yield Statement("find_known_steps", {"join": join.id, "ids": self._engine.array(sorted(set(ids)))})
@@ -89,8 +98,6 @@ class Attaching:
         known = yield from self.known_steps(join, ids)
         new = sorted(set(ids) - known)
         _check_room(join, len(new))
-        if join.wait_id in new:
-            raise ArgumentValueError(WAITS_FOR_ITSELF)
         if new:
             now = yield from current_time()
             yield Many("insert_step", ("join_id", "message_id", "attached_at"), [(join.id, id_, now) for id_ in new])

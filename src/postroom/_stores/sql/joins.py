@@ -72,6 +72,7 @@ class Joins:
         yield from self._locks.writes()
         row = yield from self._attaching.lock(box, join)
         ids = yield from self._attaching.find_messages(box, steps)
+        yield from self._attaching.check_circle(row, ids)
         return (yield from self._attaching.attach(box, row, ids))
 
     def report_step(self, box: Box, join: UUID, step: Step, failed: bool) -> SqlProgram[bool]:

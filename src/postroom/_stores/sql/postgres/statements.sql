@@ -1175,17 +1175,28 @@ SELECT g.id, count(*) FILTER (WHERE s.status = 0), count(*) FILTER (WHERE s.stat
 -- Arrays.
 SELECT m.message_id FROM postroom_join_member m WHERE m.join_id = :join AND m.message_id = ANY (:ids::bigint[])
 
--- name: count_known_steps
+-- name: find_known_puts
 -- Arrays.
-SELECT count(*)
+SELECT m.id, EXISTS (SELECT FROM postroom_join_member j WHERE j.join_id = :join AND j.message_id = m.id)
   FROM unnest(:sources::text[], :message_ids::text[]) AS k (source, message_id)
   CROSS JOIN LATERAL (
         SELECT m.id FROM postroom_message m
          WHERE m.box = :box AND m.message_id = k.message_id AND m.source = k.source AND m.retired = 0
            AND (:since::timestamptz IS NULL OR m.first_seen > :since)
          LIMIT 1) m
-  CROSS JOIN LATERAL (
-        SELECT 1 FROM postroom_join_member j WHERE j.join_id = :join AND j.message_id = m.id LIMIT 1) j
+
+-- name: find_circle
+-- Arrays, and LATERAL subqueries: a join might read all of the steps.
+WITH RECURSIVE above (id, wait_id) AS (
+    SELECT j.id, j.wait_id FROM postroom_join j WHERE j.id = :join
+     UNION
+    SELECT j.id, j.wait_id
+      FROM above a
+      CROSS JOIN LATERAL (SELECT m.join_id FROM postroom_join_member m WHERE m.message_id = a.wait_id OFFSET 0) m
+      CROSS JOIN LATERAL (
+            SELECT j.id, j.wait_id FROM postroom_join j WHERE j.id = m.join_id AND j.status = 0 LIMIT 1) j
+)
+SELECT a.wait_id FROM above a WHERE a.wait_id = ANY (:ids::bigint[])
 
 -- name: wake_continuations
 -- Arrays. Locks the continuations in id order. It waits for a look that has locked one: the look may have decided by

@@ -338,15 +338,26 @@ SELECT s.join_id, sum(s.status = 0), sum(s.status = 1), sum(s.status = 2)
 -- JSON instead of an array.
 SELECT m.message_id FROM json_each(:ids) i CROSS JOIN postroom_join_member m ON m.join_id = :join AND m.message_id = i.value
 
--- name: count_known_steps
+-- name: find_known_puts
 -- JSON instead of arrays.
-SELECT count(*)
+SELECT m.id, EXISTS (SELECT 1 FROM postroom_join_member j WHERE j.join_id = :join AND j.message_id = m.id)
   FROM json_each(:sources) s
   CROSS JOIN json_each(:message_ids) i ON i.key = s.key
   CROSS JOIN postroom_message m
           ON m.box = :box AND m.message_id = i.value AND m.source = s.value AND m.retired = 0
          AND (:since IS NULL OR m.first_seen > :since)
-  CROSS JOIN postroom_join_member j ON j.join_id = :join AND j.message_id = m.id
+
+-- name: find_circle
+-- JSON instead of an array.
+WITH RECURSIVE above (id, wait_id) AS (
+    SELECT j.id, j.wait_id FROM postroom_join j WHERE j.id = :join
+     UNION
+    SELECT j.id, j.wait_id
+      FROM above a
+      CROSS JOIN postroom_join_member m ON m.message_id = a.wait_id
+      CROSS JOIN postroom_join j ON j.id = m.join_id AND j.status = 0
+)
+SELECT a.wait_id FROM above a WHERE a.wait_id IN (SELECT value FROM json_each(:ids))
 
 -- name: wake_continuations
 -- JSON instead of an array.
