@@ -12,6 +12,7 @@ from postroom._stores.sql.engine import Engine
 from postroom._stores.sql.looks import Looks
 from postroom._stores.sql.proofs import by_owner, proof
 from postroom._stores.sql.statements import Parameters, SqlProgram, Statement, current_time
+from postroom._stores.sql.steps import Steps
 from postroom.spi import Box, Claim, ClaimRequest, StoredMessage
 
 
@@ -53,8 +54,9 @@ class ClaimStep(Protocol):
 class Claims:
     """The verb `claim`."""
 
-    def __init__(self, *, unordered: ClaimStep, fifo: ClaimStep, endings: Endings, looks: Looks) -> None:
+    def __init__(self, *, unordered: ClaimStep, fifo: ClaimStep, endings: Endings, looks: Looks, steps: Steps) -> None:
         self._unordered = unordered
+        self._steps = steps
         self._fifo = fifo
         self._endings = endings
         self._looks = looks
@@ -72,9 +74,11 @@ class Claims:
 
     def settle_interruption(self, box: Box, request: ClaimRequest, taken: Taken) -> SqlProgram[ClaimRequest]:
         """Does what a step of a claim found besides messages. Returns the request for the rest of the claim."""
-        yield from self._endings.make_dead(box, taken.dead_letters)
+        blocked = yield from self._steps.blocked(box, [letter.id for letter in taken.dead_letters])
+        letters = [letter for letter in taken.dead_letters if letter.id not in blocked]
+        yield from self._endings.make_dead(box, letters)
         unseen = yield from self._looks.look(box, taken.waits, request)
-        return taken.rest_of(request, unseen)
+        return taken.rest_of(request, [*unseen, *blocked])
 
 
 class Renewals:

@@ -145,7 +145,9 @@ class Joins:
         if row.wait_id is not None:
             waiting = yield Statement("lock_wait", {"id": row.wait_id})
             erase = box.retention.on_success == "delete"
-            yield from self._endings.finish(box, [id_ for (id_,) in waiting], Ending.CANCELLED, erase=erase)
+            yield from self._endings.finish(
+                box, [id_ for (id_,) in waiting if id_ == row.wait_id], Ending.CANCELLED, erase=erase
+            )
         return True
 
     def _lock(self, box: Box, join: UUID) -> SqlProgram[JoinRow]:

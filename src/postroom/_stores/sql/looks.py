@@ -86,12 +86,14 @@ class Looks:
                 ends.append(_End(id_, join, status, counted))
             else:
                 again.add(id_)  # transactions that may be about to end its pending steps have locked them
+        blocked = yield from self._steps.blocked(box, [end.wait for end in ends if end.follow_up is None])
+        again |= blocked  # the end of such a continuation would wait for a lock
         yield from self._sleep(asleep, again, now)
         if request.expect is not None:
             moment = self._engine.moment
             for deadline in {join.deadline for join in asleep.values()} - {None}:
                 request.expect((moment(deadline) - moment(now)).total_seconds())
-        yield from self._end(box, ends)
+        yield from self._end(box, [end for end in ends if end.wait not in blocked])
         return again
 
     def _sleep(self, asleep: dict[int, JoinRow], again: set[int], now: StoredTime) -> SqlProgram[None]:

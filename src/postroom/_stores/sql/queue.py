@@ -94,7 +94,7 @@ class Queue:
         arrivals = Arrivals(chosen.inserts, known_keys, collapsing, locks, attaching)
         fifo = FifoClaims(engine, lines=lines, locks=locks, fronts=chosen.fronts, locks_groups=chosen.locks_groups)
         looks = Looks(engine, endings=endings, steps=common.steps)
-        claims = Claims(unordered=chosen.unordered, fifo=fifo, endings=endings, looks=looks)
+        claims = Claims(unordered=chosen.unordered, fifo=fifo, endings=endings, looks=looks, steps=common.steps)
         settlements = Settlements(
             engine,
             lines=lines,
@@ -116,6 +116,7 @@ class Queue:
         joins = Joins(engine, arrivals=arrivals, attaching=attaching, locks=locks, endings=endings, finding=finding)
         keys = Keys(
             known_keys=known_keys,
+            steps=common.steps,
             new_rows=new_rows,
             lines=lines,
             endings=endings,

@@ -1102,8 +1102,18 @@ UPDATE postroom_message m
 UPDATE postroom_queue SET waits_for = NULL, available_at = :now WHERE id = ANY (:id::bigint[])
 
 -- name: lock_wait
--- Only PostgreSQL locks rows. Waits for a look.
-SELECT id FROM postroom_queue WHERE id = :id AND state = 1 FOR UPDATE
+-- Only PostgreSQL locks rows. Waits for a look. Locks also the continuations that the end of this one wakes, in id order,
+-- as wake_continuations does.
+SELECT q.id
+  FROM postroom_queue q
+ WHERE q.id = ANY (array_append(
+           ARRAY (SELECT j.wait_id
+                    FROM (SELECT m.join_id FROM postroom_join_member m WHERE m.message_id = :id OFFSET 0) m
+                    CROSS JOIN LATERAL (SELECT j.wait_id FROM postroom_join j WHERE j.id = m.join_id LIMIT 1) j),
+           :id::bigint))
+   AND q.state = 1
+ ORDER BY q.id
+   FOR UPDATE
 
 -- name: lock_waits
 -- Only PostgreSQL locks rows. Locks continuations, their joins and their messages, to which the end of a join writes. It
@@ -1214,6 +1224,25 @@ WITH found AS MATERIALIZED (
        FOR NO KEY UPDATE
 )
 UPDATE postroom_queue SET available_at = :now WHERE id = ANY (ARRAY (SELECT id FROM locked)) RETURNING id
+
+-- name: lock_continuations_now
+-- Only PostgreSQL locks rows. Locks what wake_continuations would lock, and waits for no lock. Returns the messages of
+-- which it could not lock all continuations.
+WITH found AS MATERIALIZED (
+    SELECT i.id, j.wait_id
+      FROM unnest(:ids::bigint[]) AS i (id)
+      CROSS JOIN LATERAL (SELECT m.join_id FROM postroom_join_member m WHERE m.message_id = i.id OFFSET 0) m
+      CROSS JOIN LATERAL (
+            SELECT j.wait_id FROM postroom_join j WHERE j.id = m.join_id AND j.wait_id IS NOT NULL LIMIT 1) j
+      CROSS JOIN LATERAL (
+            SELECT q.id FROM postroom_queue q
+             WHERE q.id = j.wait_id AND q.state = 1 AND q.waits_for IS NOT NULL LIMIT 1) q
+), locked AS MATERIALIZED (
+    SELECT id FROM postroom_queue
+     WHERE id = ANY (ARRAY (SELECT wait_id FROM found))
+       FOR NO KEY UPDATE SKIP LOCKED
+)
+SELECT DISTINCT f.id FROM found f WHERE f.wait_id <> ALL (ARRAY (SELECT id FROM locked))
 
 -- name: replace_steps
 -- Arrays. Puts the message :new in the place of the first superseded step of each join.
