@@ -250,12 +250,13 @@ async def filled(world: World) -> None:
 
 
 async def nested(world: World) -> None:
-    """A is held in a late join whose continuation is a step of another, beside B. The first has no follow-up: its end is
-    an end of a step. B is watched in its join, and A in the first."""
+    """B and the continuation of an inner join are steps; A is a step of the inner join. A and B are held and watched.
+    The inner join is late and has no follow-up, so its end is the end of a step. Its continuation has the higher id."""
     clock = world.sandbox.clock
     inner = world.other = World(world.sandbox, world.box)
     draft = JoinDraft(inner.join, "t", 1, deadline=clock.now() + timedelta(seconds=1))
     await world.start()
+    await world.wait()
     await world.sandbox.perform(world.queue.start_join(world.box, draft))
     await inner.put("A")
     wait = Draft("shop", str(inner.join), WAIT_TOPIC, on_duplicate="reject")
@@ -263,7 +264,6 @@ async def nested(world: World) -> None:
     await world.sandbox.perform(world.queue.attach_steps(world.box, world.join, [receipt.id]))
     await world.put("B")
     await world.hold()
-    await world.wait()
     await world.look()
     clock.advance(timedelta(seconds=2))
 

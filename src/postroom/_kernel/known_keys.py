@@ -36,8 +36,8 @@ class KnownKeyDecision(NamedTuple):
 def decide_known_key(draft: Draft, state: State, *, conflict: bool, is_continuation: bool = False) -> KnownKeyDecision:
     """Returns what to do with a draft whose key belongs to a message in `state`.
 
-    `conflict`: the message has another topic or another content hash (`Draft.contradicts`). `is_continuation`: it is the
-    continuation of a join. What it becomes was decided when it was stored, and no put changes it.
+    `conflict`: the message has another topic or another content hash (`Draft.contradicts`). `is_continuation`: it is
+    the continuation of a join. What it becomes was decided when it was stored, and no put changes it.
     """
     if conflict and draft.on_conflict == "reject":
         return KnownKeyDecision(ReceiptStatus.REJECTED, state, touches=False)

@@ -81,8 +81,10 @@ class Attaching:
         return ids
 
     def check_circle(self, join: JoinRow, ids: Sequence[int]) -> SqlProgram[None]:
-        """Raises ArgumentValueError if a join that waits for one of these messages would wait for itself: the message is
-        its continuation, or the continuation of a join that waits for it."""
+        """Raises ArgumentValueError if a join that waits for one of these messages would wait for itself.
+
+        The message is then its continuation, or the continuation of a join that waits for it.
+        """
         if ids and join.wait_id is not None:
             found = yield Statement("find_circle", {"join": join.id, "ids": self._engine.array(sorted(ids))})
             if found:
@@ -112,14 +114,18 @@ class Attaching:
         return attached
 
     def fill(self, box: Box, join: JoinRow) -> SqlProgram[None]:
-        """Watches a step of a join that has all its steps now, so that its continuation can sleep. If no step is pending,
-        the next claim looks at the join."""
+        """Watches a step of a join that has all its steps now, so that its continuation can sleep.
+
+        If no step is pending, the next claim looks at the join.
+        """
         if join.wait_id is not None and not (yield from self.watch(join)):
             yield from self.wake(box, join)
 
     def watch(self, join: JoinRow) -> SqlProgram[bool]:
-        """Watches a step of a join that is locked. Returns False if a claim must look at the join: no step is pending, or
-        those that are have been locked, or a worker has to learn of the deadline."""
+        """Watches a step of a join that is locked. Returns False if a claim must look at the join.
+
+        No step is pending then, or those that are have been locked, or the worker must learn of the deadline.
+        """
         return join.deadline is None and not (yield from self._steps.watch([join.id]))
 
     def wake(self, box: Box, join: JoinRow) -> SqlProgram[None]:
