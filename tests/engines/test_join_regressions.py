@@ -68,6 +68,7 @@ def test_a_continuation_is_no_step_of_its_join(outbox: Outbox) -> None:
 
 @pytest.mark.parametrize("store", ["memory", "sqlite", "postgres", "redis"])
 @pytest.mark.parametrize("topic", ["order", WAIT_TOPIC])
+@pytest.mark.req("C-36")
 def test_a_put_does_not_change_a_continuation(outbox: Outbox, topic: str) -> None:
     join = outbox.start_join("acme", 1)
     outbox.enqueue("step", {}, join=join)
@@ -87,6 +88,7 @@ def test_a_put_does_not_change_a_continuation(outbox: Outbox, topic: str) -> Non
 
 
 @pytest.mark.parametrize("store", ["memory", "sqlite", "postgres"])
+@pytest.mark.req("C-36")
 def test_a_put_does_not_change_what_follows_a_join(outbox: Outbox) -> None:
     """The continuation is an ordinary message now, until it is claimed."""
     join = outbox.start_join("acme", 1)
@@ -117,6 +119,7 @@ def test_a_put_does_not_change_a_dead_continuation(outbox: Outbox) -> None:
 
 @pytest.mark.parametrize("store", ["memory", "sqlite", "postgres"])
 @pytest.mark.parametrize("length", [2, 3])
+@pytest.mark.req("C-36")
 def test_joins_do_not_wait_for_each_other_in_a_circle(outbox: Outbox, length: int) -> None:
     joins = [outbox.start_join("acme", 2) for _ in range(length)]
     waits = [outbox.enqueue_join_wait(join, on_complete_topic="done") for join in joins]

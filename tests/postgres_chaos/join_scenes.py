@@ -326,6 +326,11 @@ def _exchange(*names: str) -> Program:
     )
 
 
+def _inner(world: World) -> World:
+    assert world.other is not None
+    return world.other
+
+
 def _cancel(name: str) -> Program:
     return lambda world: world.queue.cancel(world.box, Filter(keys=(Key("shop", name),)))
 
@@ -358,7 +363,7 @@ PROGRAMS: dict[str, Program] = {
     "report A": _report("A", failed=False),
     "report B": _report("B", failed=False),
     "report B failed": _report("B", failed=True),
-    "cancel inner join": lambda world: world.queue.cancel_join(world.box, world.other.join),
+    "cancel inner join": lambda world: world.queue.cancel_join(world.box, _inner(world).join),
     "cancel join": lambda world: world.queue.cancel_join(world.box, world.join),
     "seal": lambda world: world.queue.seal_join(world.box, world.join),
     "put C": lambda world: world.queue.put(world.box, [world.draft("C", True)], in_caller_tx=True),
