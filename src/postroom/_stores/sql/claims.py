@@ -9,10 +9,10 @@ from typing import NamedTuple, Protocol
 from postroom._kernel.policy import suspect_from
 from postroom._stores.sql.endings import DeadLetter, Endings
 from postroom._stores.sql.engine import Engine
+from postroom._stores.sql.locks import Locks
 from postroom._stores.sql.looks import Looks
 from postroom._stores.sql.proofs import by_owner, proof
 from postroom._stores.sql.statements import Parameters, SqlProgram, Statement, current_time
-from postroom._stores.sql.steps import Steps
 from postroom.spi import Box, Claim, ClaimRequest, StoredMessage
 
 
@@ -54,9 +54,9 @@ class ClaimStep(Protocol):
 class Claims:
     """The verb `claim`."""
 
-    def __init__(self, *, unordered: ClaimStep, fifo: ClaimStep, endings: Endings, looks: Looks, steps: Steps) -> None:
+    def __init__(self, *, unordered: ClaimStep, fifo: ClaimStep, endings: Endings, looks: Looks, locks: Locks) -> None:
         self._unordered = unordered
-        self._steps = steps
+        self._locks = locks
         self._fifo = fifo
         self._endings = endings
         self._looks = looks
@@ -74,7 +74,7 @@ class Claims:
 
     def settle_interruption(self, box: Box, request: ClaimRequest, taken: Taken) -> SqlProgram[ClaimRequest]:
         """Does what a step of a claim found besides messages. Returns the request for the rest of the claim."""
-        blocked = yield from self._steps.blocked(box, [letter.id for letter in taken.dead_letters])
+        blocked = yield from self._locks.blocked_ends(box, [letter.id for letter in taken.dead_letters])
         letters = [letter for letter in taken.dead_letters if letter.id not in blocked]
         yield from self._endings.make_dead(box, letters)
         unseen = yield from self._looks.look(box, taken.waits, request)

@@ -40,6 +40,12 @@ class Locks(Protocol):
         `update` excludes all other locks. `attach` lets several transactions attach steps to an open join.
         """
 
+    def blocked_ends(self, box: Box, ids: Sequence[int]) -> SqlProgram[set[int]]:
+        """Locks the continuations that the ends of these messages wake, for a claim, which waits for no lock.
+
+        Returns the messages of which another transaction has locked one: to end them would wait for it.
+        """
+
     def waiting(self, box: Box, which: Filter) -> SqlProgram[list[StoredMessage]]:
         """Locks the waiting messages that match the filter, and returns them."""
 

@@ -19,6 +19,7 @@ from postroom._kernel.joins import FollowUp, StepCounts, failure_of
 from postroom._stores.sql.endings import DeadLetter, Endings
 from postroom._stores.sql.engine import Engine
 from postroom._stores.sql.join_rows import JoinRow, count_steps, end_joins
+from postroom._stores.sql.locks import Locks
 from postroom._stores.sql.statements import Many, SqlProgram, Statement, StoredTime
 from postroom._stores.sql.steps import Steps
 from postroom.spi import Box, ClaimRequest, Ending, JoinStatus
@@ -45,10 +46,11 @@ class _End(NamedTuple):
 class Looks:
     """What a claim does with continuations that are due."""
 
-    def __init__(self, engine: Engine, *, endings: Endings, steps: Steps) -> None:
+    def __init__(self, engine: Engine, *, locks: Locks, endings: Endings, steps: Steps) -> None:
         self._engine = engine
         self._endings = endings
         self._steps = steps
+        self._locks = locks
 
     def look(self, box: Box, ids: Sequence[int], request: ClaimRequest) -> SqlProgram[list[int]]:
         """Looks at the joins of these continuations. Returns the ids of those that this claim must not see again.
@@ -86,7 +88,7 @@ class Looks:
                 ends.append(_End(id_, join, status, counted))
             else:
                 again.add(id_)  # transactions that may be about to end its pending steps have locked them
-        blocked = yield from self._steps.blocked(box, [end.wait for end in ends if end.follow_up is None])
+        blocked = yield from self._locks.blocked_ends(box, [end.wait for end in ends if end.follow_up is None])
         again |= blocked  # the end of such a continuation would wait for a lock
         yield from self._sleep(asleep, again, now)
         if request.expect is not None:

@@ -93,8 +93,8 @@ class Queue:
         )
         arrivals = Arrivals(chosen.inserts, known_keys, collapsing, locks, attaching)
         fifo = FifoClaims(engine, lines=lines, locks=locks, fronts=chosen.fronts, locks_groups=chosen.locks_groups)
-        looks = Looks(engine, endings=endings, steps=common.steps)
-        claims = Claims(unordered=chosen.unordered, fifo=fifo, endings=endings, looks=looks, steps=common.steps)
+        looks = Looks(engine, locks=locks, endings=endings, steps=common.steps)
+        claims = Claims(unordered=chosen.unordered, fifo=fifo, endings=endings, looks=looks, locks=locks)
         settlements = Settlements(
             engine,
             lines=lines,

@@ -33,16 +33,6 @@ class Steps:
             yield from self._notifications.send(box)
         return [id_ for (id_,) in woken]
 
-    def blocked(self, box: Box, ids: Sequence[int]) -> SqlProgram[set[int]]:
-        """Locks the continuations that the ends of these messages wake, for a claim, which waits for no lock.
-
-        Returns the messages of which another transaction has locked one: to end them would wait for it.
-        """
-        if not ids or not box.can_have_joins or not self._engine.concurrent:
-            return set()
-        found = yield Statement("lock_continuations_now", {"ids": self._engine.array(sorted(ids))})
-        return {id_ for (id_,) in found}
-
     def watch(self, joins: Sequence[Stored]) -> SqlProgram[dict[Stored, StepCounts]]:
         """Marks a pending step of each join. The transaction that ends a marked step wakes the continuation.
 

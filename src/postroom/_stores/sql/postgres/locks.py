@@ -58,6 +58,11 @@ class RowLocks:
         found = yield Statement(statement, names)
         return JoinRow.of(found[0]) if found else None
 
+    def blocked_ends(self, box: Box, ids: Sequence[int]) -> SqlProgram[set[int]]:
+        if not ids or not box.can_have_joins:
+            return set()
+        return {id_ for (id_,) in (yield Statement("lock_continuations_now", {"ids": sorted(ids)}))}
+
     def waiting(self, box: Box, which: Filter) -> SqlProgram[list[StoredMessage]]:
         """Reads, locks in id order, and reads again: a message may be claimed or replaced before it is locked."""
         found = yield from self._finding.find_waiting(box, which)

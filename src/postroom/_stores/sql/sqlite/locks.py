@@ -43,6 +43,10 @@ class WriteLock:
         found = yield Statement("find_join", {"box": box.key, "id": str(join)})
         return JoinRow.of(found[0]) if found else None
 
+    def blocked_ends(self, box: Box, ids: Sequence[int]) -> SqlProgram[set[int]]:
+        yield from ()
+        return set()
+
     def waiting(self, box: Box, which: Filter) -> SqlProgram[list[StoredMessage]]:
         return (yield from self._finding.find_waiting(box, which))
 
