@@ -35,7 +35,8 @@ async def main() -> None:
     ):
         paid = {"id": "evt_1", "type": "payment.received"}
         ordered = {"id": "evt_2", "type": "order.created", "order": 7}
-        for tenant, event in (("acme", paid), ("acme", paid), ("globex", ordered), ("acme", ordered), ("unknown", paid)):
+        acme, globex = [("acme", event) for event in (paid, paid, ordered)], [("globex", ordered)]
+        for tenant, event in (*acme[:2], *globex, *acme[2:], ("unknown", paid)):
             print((await client.post(f"/{tenant}/webhooks", json=event)).status_code)
         print((await client.post("/globex/orders", json={"order": 9})).status_code)
 
