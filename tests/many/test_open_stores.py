@@ -102,7 +102,7 @@ async def test_an_idle_store_is_closed_and_left_alone(
     room.inbox().handler("t")(handled)
     async with room:
         await looks.until(*KEYS)
-        await becomes(lambda: not room.router.open_stores)
+        await becomes(lambda: not room.router.open_stores, 5)
         assert all(100 < pause < 140 for pause in (await planned(room)).values()), "two minutes, with jitter"
         assert room.router.open_stores == {}
         assert len(looks.seen) == 3

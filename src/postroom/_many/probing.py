@@ -29,6 +29,7 @@ class Probing:
         self._errors = errors
         self._probes: dict[str, Probe] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._ending: set[asyncio.Task[None]] = set()
 
     def set_tenants(self, tenants: Iterable[Tenant], boxes: Iterable[str], hint: Callable[[str], None]) -> None:
         """Makes these the stores that the probes look at. `hint`: called with the identifier of a changed store."""
@@ -37,8 +38,11 @@ class Probing:
             if tenant.config.pool is None:  # its URL may name another server
                 by_server.setdefault(tenant.server, []).append(tenant)
         for server in self._probes.keys() - by_server.keys():
-            self._tasks.pop(server).cancel()
             del self._probes[server]
+            task = self._tasks.pop(server)
+            task.cancel()
+            self._ending.add(task)  # it closes its connection, for which `close` waits
+            task.add_done_callback(self._ending.discard)
         for server, of_server in by_server.items():
             probe = self._probes.get(server) or self._open(server, of_server[0], hint)
             if probe is not None:
@@ -95,7 +99,7 @@ class Probing:
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        if tasks or self._ending:
+            await asyncio.wait([*tasks, *self._ending])
         self._tasks.clear()
         self._probes.clear()
