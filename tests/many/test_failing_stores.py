@@ -15,7 +15,7 @@ import pytest
 from postroom import Backoff, Cleaning, Message, Postroom, State
 from postroom._many.breaker import Breaker
 from tests.many.conftest import OpenRoom
-from tests.many.stores import Handled, becomes, databases
+from tests.many.stores import Handled, Looks, becomes, databases
 from tests.runtime.support import Gate, Logged, put, soon
 
 SECRET = "hunter2"
@@ -86,6 +86,24 @@ async def test_the_others_go_on_and_it_comes_back(
     changes = [record for record in logged.records if "store=bolt " in record.message and " box=" not in record.message]
     assert [record.levelname for record in changes] == ["WARNING", "INFO"]
     assert "the other stores go on" in changes[0].message
+
+
+async def test_a_store_whose_looks_succeed_and_whose_claims_fail_is_left_out_once(
+    open_room: OpenRoom, urls: dict[str, str], looks: Looks, handled: Handled, quick: None
+) -> None:
+    """A box of `bolt` has another order in the store, which only a claim finds out."""
+    async with Postroom(urls["bolt"]) as other:
+        await other.inbox(order="fifo").enqueue("t", "x", source="s", message_id="1", group="g")
+    room = open_room(urls)
+    room.inbox().handler("t")(handled)
+    with Logged() as logged:
+        async with room:
+            await logged.says("store=bolt is left out")
+            await looks.until("bolt", count=4)
+            await put(room.router.inbox("acme"), "1")
+            await handled.until(("acme", "1"))
+    assert len(logged.saying("store=bolt is left out")) == 1
+    assert logged.saying("store=bolt works again") == []
 
 
 @pytest.mark.parametrize("engine", ["asyncpg"], indirect=True)

@@ -227,6 +227,7 @@ class Calendar:
         entry = self._entry_of(tenant)
         if entry is None:
             return
+        self.recovered(tenant)
         entry.left_at = now()
         if claimed:
             entry.pause = 0.0
@@ -239,6 +240,7 @@ class Calendar:
         """A visit has claimed messages."""
         entry = self._entry_of(tenant)
         if entry is not None:
+            self.recovered(tenant)
             entry.active = True
             if now() - entry.cleaned_at > self._clean_seconds:
                 self._look_at(entry, now())
@@ -268,7 +270,8 @@ class Calendar:
         except BaseException:
             entry.is_looking = False
             raise
-        self.recovered(tenant)
+        if not offered:
+            self.recovered(tenant)  # otherwise the visit shows whether the store works
         if not (offered or was_open):
             at = min(at, await self._close(tenant))
         at, entry.again, entry.is_looking = min(at, entry.again), math.inf, False
