@@ -110,7 +110,6 @@ filled                   | done A          | done B
 filled                   | exchange B      | done A
 filled                   | claim           | done A+B
 filled                   | report B        | done A+B
-nested                   | claim           | done A+B
 nested                   | claim           | dead A, done B
 nested                   | claim           | claim
 nested                   | cancel inner join | done A+B
@@ -139,3 +138,9 @@ async def test_every_order_of_two_verbs(scene: Sandbox, state: str, first: str, 
     orders = await explore(scene, state, first, second, switches=SWITCHES)
     assert orders > 1
     print(f"{orders} orders: {state} | {first} | {second}")  # noqa: T201 - figures
+
+
+@pytest.mark.req("C-36")
+async def test_a_claim_that_ends_an_inner_join_waits_for_no_lock(scene: Sandbox) -> None:
+    """The settlement wakes both continuations, the outer one first. The claim has locked the inner one."""
+    assert await explore(scene, "nested", "claim", "done A+B", switches=SWITCHES) > 1
