@@ -30,7 +30,7 @@ SURFACE = {
     "postroom": """
         Postroom Inbox Outbox
         NewMessage Message Receipt ReceiptStatus Key State Ending topic SEPARATE
-        TenantInbox TenantOutbox StoreConfig StoreMigrated Selection RoundRobin DrainFirst Fair Batch
+        TenantInbox TenantOutbox StoreConfig StoreMigrated StoreResult Selection RoundRobin DrainFirst Fair Batch
         Join JoinId JoinStatus JoinStep StepStatus
         OwnerToken Claim Reaped Outcome Backoff StorageRetry
         Cleaning Cleaned BoxHealth
@@ -76,7 +76,7 @@ ASYNC_ONLY = {
     postroom.Outbox: set(WORKING_BOX.split()),
 }
 """Handlers, and whatever runs them, exist for async code only."""
-ASYNC_ONLY_OPTIONS = {"cleaning", "shutdown_timeout", "selection", "look_interval"}
+ASYNC_ONLY_OPTIONS = {"cleaning", "shutdown_timeout", "selection", "look_interval", "hub"}
 
 TWINS = [(postroom.Postroom, sync.Postroom), (postroom.Inbox, sync.Inbox), (postroom.Outbox, sync.Outbox)]
 

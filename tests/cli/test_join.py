@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from postroom.cli import status
-from postroom.cli.session import Session
+from postroom.cli.session import ChosenStore, Session
 from tests.cli.conftest import Run, RunEach, output_of
 from tests.cli.shop import ESCAPE, SECRET, write_module
 
@@ -183,9 +183,12 @@ def test_status_counts_joins_in_pages(run_each: RunEach, monkeypatch: pytest.Mon
     if url != "memory://":
         pytest.skip("the pages are the same on every store")
     monkeypatch.setattr(status, "PAGE", 1)
+
+    async def count(store: ChosenStore) -> dict[str, int]:
+        return await status.count_joins(await store.outbox("etl"))
+
     with Session(runpy.run_path("shop.py")["room"], is_declared=True) as session:
-        [outbox] = session.boxes(None, ["etl"])
-        assert status.count_joins(session, outbox) == {"pending": 2, "failed": 1}
+        assert session.each(count) == [(None, {"pending joins": 2, "failed joins": 1})]
 
 
 def test_the_outbox_is_the_default_one_or_named(run_each: RunEach) -> None:

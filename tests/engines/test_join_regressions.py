@@ -47,12 +47,16 @@ def test_an_ack_by_an_old_snapshot_wakes_all_joins_or_fails(outbox_url: str) -> 
 
 @pytest.fixture
 def outbox(store: str, request: pytest.FixtureRequest) -> Outbox:
+    if store == "sqlite":
+        url = f"sqlite:///{request.getfixturevalue('tmp_path')}/joins.db"
+        Postroom(url).migrate()
+        return Postroom(url).outbox()
     if store == "redis":
         return Postroom(store=open_at(server(), "sync", prefix=new_prefix())).outbox()
     return Postroom("memory://" if store == "memory" else request.getfixturevalue("outbox_url")).outbox()
 
 
-@pytest.mark.parametrize("store", ["memory", "postgres", "redis"])
+@pytest.mark.parametrize("store", ["memory", "sqlite", "postgres", "redis"])
 def test_a_continuation_is_no_step_of_its_join(outbox: Outbox) -> None:
     join = outbox.start_join("acme", 2)
     receipt = outbox.enqueue_join_wait(join, on_complete_topic="done")
@@ -62,8 +66,9 @@ def test_a_continuation_is_no_step_of_its_join(outbox: Outbox) -> None:
     assert outbox.join_steps(join) == []
 
 
-@pytest.mark.parametrize("store", ["memory", "redis"])
+@pytest.mark.parametrize("store", ["memory", "sqlite", "postgres", "redis"])
 @pytest.mark.parametrize("topic", ["order", WAIT_TOPIC])
+@pytest.mark.req("OBX-087", "C-36")
 def test_a_put_does_not_change_a_continuation(outbox: Outbox, topic: str) -> None:
     join = outbox.start_join("acme", 1)
     outbox.enqueue("step", {}, join=join)
@@ -82,7 +87,23 @@ def test_a_put_does_not_change_a_continuation(outbox: Outbox, topic: str) -> Non
     assert (message.topic, message.payload, message.correlation_id) == ("done", None, "mine")
 
 
-@pytest.mark.parametrize("store", ["memory", "redis"])
+@pytest.mark.parametrize("store", ["memory", "sqlite", "postgres"])
+@pytest.mark.req("C-36")
+def test_a_put_does_not_change_what_follows_a_join(outbox: Outbox) -> None:
+    """The continuation is an ordinary message now, until it is claimed."""
+    join = outbox.start_join("acme", 1)
+    outbox.enqueue("step", {}, join=join)
+    outbox.enqueue_join_wait(join, on_complete_topic="done", on_complete_payload="mine")
+    outbox.ack(WORKER, outbox.claim(WORKER, 60))
+    [message] = outbox.claim(WORKER, 60)
+    outbox.release(WORKER, [message])
+    receipt = outbox.enqueue("other", "yours", message_id=str(join))
+    assert (receipt.status, receipt.updated) == (ReceiptStatus.CONFLICT, False)
+    [message] = outbox.claim(WORKER, 60)
+    assert (message.topic, message.payload) == ("done", "mine")
+
+
+@pytest.mark.parametrize("store", ["memory", "sqlite", "postgres", "redis"])
 def test_a_put_does_not_change_a_dead_continuation(outbox: Outbox) -> None:
     join = outbox.start_join("acme", 1)
     outbox.enqueue("step", {}, join=join)
@@ -94,3 +115,31 @@ def test_a_put_does_not_change_a_dead_continuation(outbox: Outbox) -> None:
     outbox.replay(outbox.dead_letters())
     outbox.ack(WORKER, outbox.claim(WORKER, 60))
     assert [message.topic for message in outbox.claim(WORKER, 60)] == ["done"]
+
+
+@pytest.mark.parametrize("store", ["memory", "sqlite", "postgres"])
+@pytest.mark.parametrize("length", [2, 3])
+@pytest.mark.req("C-36")
+def test_joins_do_not_wait_for_each_other_in_a_circle(outbox: Outbox, length: int) -> None:
+    joins = [outbox.start_join("acme", 2) for _ in range(length)]
+    waits = [outbox.enqueue_join_wait(join, on_complete_topic="done") for join in joins]
+    for outer, inner in zip(joins[1:], waits[:-1], strict=True):
+        outbox.attach_message_to_join(outer, inner)
+    with pytest.raises(ArgumentValueError, match="would wait for itself"):
+        outbox.attach_message_to_join(joins[0], waits[-1])
+    with pytest.raises(ArgumentValueError, match="would wait for itself"):
+        outbox.enqueue("step", {}, message_id=str(joins[-1]), join=joins[0])
+    assert outbox.join_steps(joins[0]) == []
+    other = outbox.start_join("acme", 1)
+    outbox.enqueue_join_wait(other, on_complete_topic="done")
+    assert outbox.attach_message_to_join(other, waits[-1])
+
+
+@pytest.mark.parametrize("store", ["memory", "sqlite", "postgres"])
+def test_an_ended_join_closes_no_circle(outbox: Outbox) -> None:
+    first, second = outbox.start_join("acme", 1), outbox.start_join("acme", 1)
+    waits = [outbox.enqueue_join_wait(join, False, on_complete_topic="done") for join in (first, second)]
+    outbox.attach_message_to_join(second, waits[0])
+    outbox.cancel_join(second)
+    assert outbox.attach_message_to_join(first, waits[1])
+    assert [message.id for message in outbox.claim(WORKER, 60)] == [waits[0].id]

@@ -11,6 +11,7 @@ import pytest
 
 from postroom import Postroom
 from postroom.testing import Events
+from tests.many.directory import Directory
 from tests.many.stores import ENGINES, Handled, Looks, databases
 
 OpenRoom = Callable[..., Postroom]
@@ -77,3 +78,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
         "discovery.CONFIRM_SECONDS": 0.05,
     }.items():
         monkeypatch.setattr(f"postroom._many.{name}", seconds)
+
+
+@pytest.fixture
+async def directory(urls: dict[str, str]) -> Directory:
+    return Directory(urls)

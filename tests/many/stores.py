@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -127,3 +128,18 @@ class Looks:
                 await self._arrived.wait()
 
         await soon(arrived(), seconds)
+
+
+async def becomes(condition: Callable[[], object], seconds: float = 20) -> None:
+    """Waits until a condition of a room is true."""
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110 - there is no event for it
+            await asyncio.sleep(0.005)
+
+
+async def planned(room: Any) -> dict[str, float]:
+    """Waits until no look is under way. Returns in how many seconds each store is looked at."""
+    entries = room._source.calendar._entries
+    await becomes(lambda: not any(entry.is_looking or entry.at == math.inf for entry in entries.values()))
+    now = asyncio.get_running_loop().time()
+    return {key: entry.at - now for key, entry in entries.items()}

@@ -89,7 +89,9 @@ async def test_the_options_are_those_of_the_room(open_room: OpenRoom, tmp_path: 
 
 ARGUMENTS: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(["ack", "abandon", "release", "renew"], (A_UUID, [CLAIM])),
-    **dict.fromkeys(["already_processed", "is_processed", "mark_dead", "mark_processed", "mark_processing"], ("1", "s")),
+    **dict.fromkeys(
+        ["already_processed", "is_processed", "mark_dead", "mark_processed", "mark_processing"], ("1", "s")
+    ),
     **dict.fromkeys(["get_join", "join_steps", "seal_join", "cancel_join"], (A_UUID,)),
     **dict.fromkeys(["attach_message_to_join", "report_step_completed", "report_step_failed"], (A_UUID, Key("s", "1"))),
     "cancel": ([Key("s", "1")],),

@@ -94,9 +94,7 @@ class LastFirst(Selection):
 
 @pytest.mark.req("IBX-087", "IBX-088", "OBX-062", "OBX-063")
 @pytest.mark.parametrize("selection", ["round-robin", "drain-first"])
-async def test_while_the_room_runs(
-    open_room: OpenRoom, urls: dict[str, str], handled: Handled, selection: str
-) -> None:
+async def test_while_the_room_runs(open_room: OpenRoom, urls: dict[str, str], handled: Handled, selection: str) -> None:
     room = open_room(urls, selection=selection)
     go_on = asyncio.Event()
 

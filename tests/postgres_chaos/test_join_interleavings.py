@@ -106,6 +106,19 @@ open_sleeping            | seal            | claim
 open_sleeping            | seal            | cancel join
 open_awake               | seal            | claim
 open_awake               | seal            | done A
+filled                   | done A          | done B
+filled                   | exchange B      | done A
+filled                   | claim           | done A+B
+filled                   | report B        | done A+B
+nested                   | claim           | done A+B
+nested                   | claim           | dead A, done B
+nested                   | claim           | claim
+nested                   | cancel inner join | done A+B
+nested                   | cancel inner join | claim
+unfilled                 | attach B        | exchange A
+unfilled                 | attach B        | exchange B
+no_wait                  | wait            | exchange A+B
+no_wait                  | wait            | dead A+B
 open_awake               | put C in tx     | claim
 open_awake               | put C           | put C in tx
 """

@@ -53,8 +53,8 @@ class Registry:
         tenant = self._tenants.get(key)
         if tenant is None and not self._is_read:
             raise StoreNotFound(
-                f"this room has no store {key!r} yet, since it has not read its list of stores: start the room, or call "
-                "room.refresh(), first"
+                f"this room has no store {key!r} yet, since it has not read its list of stores: start the room, or "
+                "call room.refresh(), first"
             )
         if tenant is None:
             raise StoreNotFound(f"this room has no store {key!r}; it has {len(self._tenants)} others")

@@ -46,7 +46,7 @@ class OpenStoreVerbs:
 
     def __init__(self, per_server: int) -> None:
         """`per_server`: how many stores may be open on one server."""
-        self._per_server = per_server
+        self.per_server = per_server
         self._lock = threading.Lock()  # never held during I/O: sync rooms are used by several threads
         self._open: dict[str, dict[str, Tenant]] = {}
         """By server and identifier. Those that were used least recently come first."""
@@ -75,7 +75,7 @@ class OpenStoreVerbs:
                 return opened
             if time.monotonic() > give_up:
                 raise StoreBusy(
-                    f"store {tenant.key!r} cannot be opened: {self._per_server} stores of its server are open and in "
+                    f"store {tenant.key!r} cannot be opened: {self.per_server} stores of its server are open and in "
                     "use. Raise open_stores, or let fewer calls run at the same time"
                 )
             yield call(self._pause, pause)
@@ -105,7 +105,7 @@ class OpenStoreVerbs:
         to_close: list[WorkerStore] = []
         if opened is None:
             to_close = self._make_place(of_server)
-            if len(of_server) >= self._per_server:
+            if len(of_server) >= self.per_server:
                 return None, to_close
             opened = tenant.opened = OpenStore(tenant.make(), tenant.server)
             self._watch()
@@ -124,7 +124,7 @@ class OpenStoreVerbs:
             opened = tenant.opened
             if opened is None or opened.calls or opened.stays_open:
                 continue
-            if opened.is_idle(now) or len(of_server) >= self._per_server:
+            if opened.is_idle(now) or len(of_server) >= self.per_server:
                 removed += self._remove(tenant)
         return removed
 

@@ -19,15 +19,16 @@ from postroom._kernel.program import Async
 from postroom._kernel.queries import Filter
 from postroom._many.config import DEFAULT_LOOK_INTERVAL, StoreMigrated
 from postroom._many.selection import Selection, selection_of
-from postroom._room.base import ONE_STORE, RoomVerbs
+from postroom._room.base import RoomVerbs
 from postroom._room.options import RoomOptions
 from postroom._runtime.values import BoxHealth, Cleaned, Cleaning
-from postroom.errors import ArgumentTypeError, ArgumentValueError, FeatureMissing, SchemaError
+from postroom.errors import ArgumentTypeError, ArgumentValueError, SchemaError
 
 if TYPE_CHECKING:  # not at run time: asyncio and the runtime are imported with the first room
     import asyncio
 
     from postroom._boxes.handled_box import HandledBox
+    from postroom._many.hubs import Hubs
     from postroom._many.router import AsyncRouter
     from postroom._many.tenants import Tenants
     from postroom._runtime.health_reporter import HealthReporter
@@ -58,6 +59,7 @@ class Postroom(RoomVerbs[Inbox, Outbox, "AsyncRouter"], Async, public="postroom.
         shutdown_timeout: timedelta = timedelta(seconds=30),
         selection: str | Selection = "round-robin",
         look_interval: timedelta | None = DEFAULT_LOOK_INTERVAL,
+        hub: str | None = None,
         **options: Unpack[RoomOptions],
     ) -> None:
         """Makes a room. It connects when its first verb is called.
@@ -68,6 +70,8 @@ class Postroom(RoomVerbs[Inbox, Outbox, "AsyncRouter"], Async, public="postroom.
             shutdown_timeout: how long a stop waits for handlers. Default: 30 seconds.
             selection: which of many stores is next: `"round-robin"`, `"drain-first"`, `"fair"`, or a `Selection`.
             look_interval: how long one of many stores is left alone without a hint. None: for ever. Default: 2 minutes.
+            hub: many stores: the URL of a PostgreSQL database or a Redis server by which processes hint at new messages
+                to each other, at once. Give it to all processes. Rooms of `postroom.sync` send no hints. Default: none.
             store: a store of your own, in place of a URL.
             stores: many databases in place of one: URLs or `StoreConfig`s by identifier. See `router`.
             discover: a function that returns `stores`; it is called again to refresh them. Default: none.
@@ -97,11 +101,16 @@ class Postroom(RoomVerbs[Inbox, Outbox, "AsyncRouter"], Async, public="postroom.
         self._handled: dict[str, HandledBox] = {}
         chosen = selection_of(selection)
         look = check.optional_duration("look_interval", look_interval)
+        self._hubs: Hubs | None = None
         if self._tenants is None:
+            if hub is not None:
+                raise ArgumentTypeError("hub needs stores or discover: a room with one store has its notifications")
             self._source: WorkerSource[Any] = StoreWorkers(self._store, cleaning or Cleaning())
         else:
+            from postroom._many.hubs import Hubs
             from postroom._many.workers import TenantWorkers
 
+            self._hubs = None if hub is None else Hubs(hub)
             self._source = TenantWorkers(
                 self._tenants,
                 boxes=self._handled.values,
@@ -109,6 +118,7 @@ class Postroom(RoomVerbs[Inbox, Outbox, "AsyncRouter"], Async, public="postroom.
                 cleaning=cleaning or Cleaning(),
                 probes=check.flag("notify", options.get("notify", True)),
                 look_seconds=math.inf if look is None else look.total_seconds(),
+                hubs=self._hubs,
             )
         self._supervisor: Supervisor[Any] = Supervisor(
             self._source,
@@ -135,8 +145,10 @@ class Postroom(RoomVerbs[Inbox, Outbox, "AsyncRouter"], Async, public="postroom.
 
     @observes("put", "replay", "mark", "cancel", "put_wait", "attach_steps", "report_step", "seal_join", "cancel_join")
     def _wake(self, event: Event) -> None:
-        """Wakes the workers of this process after a verb that may have made a message claimable."""
+        """Wakes workers after a verb that may have made a message claimable: here, and by the hub elsewhere."""
         self._supervisor.wake(event)
+        if self._hubs is not None:
+            self._hubs.publish(event)
 
     async def migrate_stores(
         self, *, parallel: int = 4, progress: Callable[[StoreMigrated], object] | None = None
@@ -155,10 +167,9 @@ class Postroom(RoomVerbs[Inbox, Outbox, "AsyncRouter"], Async, public="postroom.
         """
         from postroom._many.migration import migrate_all
 
-        if self._tenants is None:
-            raise FeatureMissing(ONE_STORE)
+        router = self.router
         await self.refresh()
-        return await migrate_all(self._tenants, check.count("parallel", parallel), progress)
+        return await migrate_all(router, parallel, progress)
 
     @property
     def boxes(self) -> list[Inbox | Outbox]:
@@ -339,6 +350,8 @@ class Postroom(RoomVerbs[Inbox, Outbox, "AsyncRouter"], Async, public="postroom.
         try:
             await self.stop()
         finally:
+            if self._hubs is not None:
+                await self._hubs.close()
             await self._close_stores()
 
     async def _close_stores(self) -> None:

@@ -52,9 +52,8 @@ def put_draft(box: Box, state: BoxState, ids: IdSequence, draft: Draft, now: dat
 
 
 def _put_known(box: Box, state: BoxState, entry: Entry, draft: Draft, now: datetime) -> Receipt:
-    decision = decide_known_key(
-        draft, entry.state, conflict=entry.contradicts(draft), waits_for_join=entry.waits_for is not None
-    )
+    conflict = entry.contradicts(draft)
+    decision = decide_known_key(draft, entry.state, conflict=conflict, is_continuation=entry.is_continuation)
     superseded: tuple[int, ...] = ()
     replaced_under_lease = False
     if decision.touches:

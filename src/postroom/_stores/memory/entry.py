@@ -52,6 +52,7 @@ class Entry:
     """Its content was replaced while it was claimed."""
     waits_for: UUID | None = None
     """The join whose end it waits for. It is not claimed before."""
+    is_continuation: bool = False
     watched: bool = False
     """A join waits for its end."""
     completed_at: datetime | None = None

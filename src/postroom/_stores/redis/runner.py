@@ -57,7 +57,7 @@ class ScriptRunner:
                 wakeups = channel(self._prefix, box.key, sharded=sharded)
                 policy |= {"channel": wakeups, "publish": "SPUBLISH" if sharded else "PUBLISH"}
                 self._client.listen(wakeups)
-            keys = box_keys(self._prefix, box.key, joins=box.may_have_joins)
+            keys = box_keys(self._prefix, box.key, joins=box.can_have_joins)
             arguments = _BoxArguments(box, keys, codec.encode(policy))
             self._box_arguments[box.key] = arguments
         return arguments

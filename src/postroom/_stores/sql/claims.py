@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 from postroom._kernel.policy import suspect_from
 from postroom._stores.sql.endings import DeadLetter, Endings
 from postroom._stores.sql.engine import Engine
+from postroom._stores.sql.locks import Locks
 from postroom._stores.sql.looks import Looks
 from postroom._stores.sql.proofs import by_owner, proof
 from postroom._stores.sql.statements import Parameters, SqlProgram, Statement, current_time
@@ -57,8 +58,9 @@ class ClaimPass(Protocol):
 class Claims:
     """The verb `claim`."""
 
-    def __init__(self, *, unordered: ClaimPass, fifo: ClaimPass, endings: Endings, looks: Looks) -> None:
+    def __init__(self, *, unordered: ClaimPass, fifo: ClaimPass, endings: Endings, looks: Looks, locks: Locks) -> None:
         self._unordered = unordered
+        self._locks = locks
         self._fifo = fifo
         self._endings = endings
         self._looks = looks
@@ -76,9 +78,11 @@ class Claims:
 
     def settle_interruption(self, box: Box, request: ClaimRequest, taken: Taken) -> SqlProgram[ClaimRequest]:
         """Does what a pass found to do besides claiming. Returns the request for the rest of the claim."""
-        yield from self._endings.make_dead(box, taken.dead_letters)
+        blocked = yield from self._locks.blocked_ends(box, [letter.id for letter in taken.dead_letters])
+        letters = [letter for letter in taken.dead_letters if letter.id not in blocked]
+        yield from self._endings.make_dead(box, letters)
         unseen = yield from self._looks.look(box, taken.waits, request)
-        return taken.rest_of(request, unseen)
+        return taken.rest_of(request, [*unseen, *blocked])
 
 
 class Renewals:

@@ -18,8 +18,8 @@ from postroom._stores.redis.layout import CONTENT, KEYS, PROGRESS, READ_BY_SCRIP
 _NEEDS = "-- needs:"
 NEEDS_IDS, AMBIGUOUS = b"ids", b"ambiguous"
 NO_JOIN, NO_MESSAGE, NO_STEP, JOIN_ENDED, JOIN_FULL = b"no join", b"no message", b"no step", b"join ended", b"join full"
-OWN_CONTINUATION = b"own continuation"
-WITHOUT_WRITES = (NEEDS_IDS, AMBIGUOUS, NO_JOIN, NO_MESSAGE, NO_STEP, JOIN_ENDED, JOIN_FULL, OWN_CONTINUATION)
+CIRCLE = b"waits for itself"
+WITHOUT_WRITES = (NEEDS_IDS, AMBIGUOUS, NO_JOIN, NO_MESSAGE, NO_STEP, JOIN_ENDED, JOIN_FULL, CIRCLE)
 """Replies of scripts that have written nothing: see lib/arrivals.lua, lib/settlements.lua and lib/joins.lua."""
 
 

@@ -170,7 +170,7 @@ local function meet_known(entry, new, extra, conflict, rejecting)
   local progress, under_lease = entry.progress, false
   local status = ({d = 'done', x = 'dead'})[progress[STATE]] or 'duplicate'
   local updates = progress[STATE] ~= 'd' and not rejecting and not (conflict and extra.on_conflict == 'keep')
-    and not (joins and joins.is_continuation(entry.id)) -- what it becomes was decided when it was put
+    and not (joins and joins.is_of_join(entry)) -- what it becomes was decided when it was put
   if updates then under_lease = replace(entry, new, extra) end
   if progress[STATE] == 'x' and extra.revive_dead then
     revive(entry)

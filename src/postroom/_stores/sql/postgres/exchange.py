@@ -154,18 +154,19 @@ class SingleStatementExchange:
             settled[successes[id_][0]] = True
         groups = result.report.groups
         yield from self._lines.promote(box, groups)
-        watched: list[int] = []
+        woken: list[int] = []
         if len(result.report.settled) < len(settlements):
             done = result.report.settled
             watched, _ = yield from self._successes.complete_watched(box, request.owner, successes, done)
             for id_ in watched:
                 settled[successes[id_][0]] = True
-            yield from self._steps.ended(box, watched)
+            woken = yield from self._steps.ended(box, watched)
         taken = yield from self._statement.taken(box, result)
+        taken = taken._replace(waits=list(dict.fromkeys([*taken.waits, *woken])))
         messages, left = taken.messages, taken.rest_of(request)
         if taken.is_interrupted:
             left = yield from self._claims.settle_interruption(box, request, taken)
-        goes_on = result.began_behind != BEGINNING or taken.is_interrupted or groups or watched
+        goes_on = result.began_behind != BEGINNING or taken.is_interrupted or groups
         if left.limit and goes_on:
             messages += yield from self._claims.claim(box, left)
         return settled, messages

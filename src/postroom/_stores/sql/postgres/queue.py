@@ -59,7 +59,7 @@ class PostgresSuccesses:
         """
         done = set(completed)
         left = {id_: claim for id_, claim in batch.items() if id_ not in done}
-        if not left or box.kind != "outbox":
+        if not left or not box.can_have_joins:
             return [], []
         parameters = proof(self._engine, box, owner, left) | {"watched": True}
         [(watched, groups)] = yield Statement("complete", parameters)
