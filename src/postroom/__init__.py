@@ -29,7 +29,7 @@ from postroom._kernel.observer import Event, Observer
 from postroom._kernel.queries import Reaped
 from postroom._kernel.retry import StorageRetry
 from postroom._kernel.states import Ending, State
-from postroom._many.config import StoreConfig, StoreMigrated
+from postroom._many.config import StoreConfig, StoreMigrated, StoreResult
 from postroom._many.selection import Batch, DrainFirst, Fair, RoundRobin, Selection
 from postroom._room.running import Postroom
 from postroom._runtime.values import BoxHealth, Cleaned, Cleaning
@@ -89,6 +89,7 @@ __all__ = [
     "TenantOutbox",
     "StoreConfig",
     "StoreMigrated",
+    "StoreResult",
     "Selection",
     "RoundRobin",
     "DrainFirst",

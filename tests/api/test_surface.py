@@ -30,7 +30,7 @@ SURFACE = {
     "postroom": """
         Postroom Inbox Outbox
         NewMessage Message Receipt ReceiptStatus Key State Ending topic SEPARATE
-        TenantInbox TenantOutbox StoreConfig StoreMigrated Selection RoundRobin DrainFirst Fair Batch
+        TenantInbox TenantOutbox StoreConfig StoreMigrated StoreResult Selection RoundRobin DrainFirst Fair Batch
         Join JoinId JoinStatus JoinStep StepStatus
         Guard GuardKey ProviderGuard Run Begun BeginStatus
         OwnerToken Claim Reaped Outcome Backoff StorageRetry
@@ -81,7 +81,7 @@ ASYNC_ONLY = {
     postroom.Outbox: set(WORKING_BOX.split()),
 }
 """Handlers, and whatever runs them, exist for async code only."""
-ASYNC_ONLY_OPTIONS = {"cleaning", "shutdown_timeout", "selection", "look_interval"}
+ASYNC_ONLY_OPTIONS = {"cleaning", "shutdown_timeout", "selection", "look_interval", "hub"}
 
 TWINS = [(postroom.Postroom, sync.Postroom), (postroom.Inbox, sync.Inbox), (postroom.Outbox, sync.Outbox)]
 
@@ -287,8 +287,8 @@ def test_an_import_loads_no_optional_package(module: str) -> None:
 
 HEAVY = {"asyncio", "concurrent.futures", "importlib.metadata", "importlib.resources", "msgspec", "socket", "ssl"}
 """Modules that a room needs, and that take longer to import than all of Postroom. They are imported with the room."""
-MOST_MODULES = 140
-"""132 today, of which 69 are those of Postroom. With `HEAVY` there were 245, and the import took twice the time."""
+MOST_MODULES = 145
+"""136 today, of which 73 are those of Postroom. With `HEAVY` there were 245, and the import took twice the time."""
 
 
 @pytest.mark.parametrize("module", ["postroom", "postroom.sync"])

@@ -18,18 +18,20 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from datetime import timedelta
 from heapq import heappop, heappush
+from operator import attrgetter
 from typing import Protocol
 from uuid import UUID
 
 from postroom._kernel.cancellation import check_cancelled
 from postroom._kernel.texts import ErrorTexts
-from postroom._many.breaker import Breaker
+from postroom._many.entry import DAY_SECONDS, Entry
 from postroom._many.lanes import Lanes
+from postroom._many.leases import NO_LEASE, give_back
 from postroom._many.servers import AsyncOpenStores
 from postroom._many.tenant import Tenant
 from postroom._room_store import WorkerStore
 from postroom._runtime.schedule import now
-from postroom.errors import FeatureMissing, OrderMismatch, SchemaError
+from postroom.errors import FeatureMissing, OrderMismatch, SchemaError, StoreBusy
 from postroom.spi import Attendance, Attendant
 
 _log = logging.getLogger("postroom")
@@ -37,19 +39,17 @@ _log = logging.getLogger("postroom")
 LEASE = timedelta(seconds=240)
 """How long a process attends a store. It is not renewed, so that stores are shared anew."""
 HANDOVER_SECONDS = 10.0
-"""How long a process that attends all stores waits after the end of a lease, so that another one can take it."""
-HELP_SECONDS = 5.0
+"""How long a process that attends all stores takes no new lease after the end of one, so that another one can."""
+HELP_SECONDS = 2.0
 """How long a message may be due in a store that another process attends, before this process helps."""
-HELP_INTERVAL = 30.0
-"""The shortest pause between two looks at a store that another process attends."""
+SPARED_SECONDS = 30.0
+"""How long a hint at such a store is ignored, after a hint that led to a look and no message had waited for so long."""
 ECHO_SECONDS = 2.0
 """A hint this soon after a visit may come from the visit itself, so the look waits for this long."""
 UNCOMMITTED_SECONDS = 10.0
 """How long the commit of a put in a caller's transaction is awaited by looks."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 60.0
 """The pauses after visits that found nothing, although a message seemed to be due."""
-DAY_SECONDS = 86400.0
-"""How often an idle store is cleaned."""
 
 
 _random = random.uniform  # spreads load, guards nothing
@@ -66,52 +66,6 @@ class Dispatches(Protocol):
 
     def remove(self, key: str) -> None:
         """Makes a store not ready, and stops its visit."""
-
-
-class Entry:
-    """When to look at one store."""
-
-    __slots__ = (
-        "active",
-        "again",
-        "at",
-        "breaker",
-        "cleaned_at",
-        "free_at",
-        "held_until",
-        "is_fit",
-        "is_looking",
-        "left_at",
-        "looked_at",
-        "not_before",
-        "pause",
-        "tenant",
-        "uncommitted_since",
-    )
-
-    def __init__(self, tenant: Tenant, at: float) -> None:
-        self.tenant = tenant
-        self.at = math.inf
-        """The time of the next look; infinite while one waits or is under way."""
-        self.is_looking = False
-        self.again = math.inf
-        """When to look again after the look that waits or is under way."""
-        self.breaker = Breaker()
-        self.is_fit = False
-        """Whether the store can do what the boxes need."""
-        self.free_at = 0.0
-        """When the soft lease of another process ends."""
-        self.held_until = 0.0
-        """When the soft lease of this process ends."""
-        self.looked_at = self.left_at = -math.inf
-        """When the last look and the last visit ended."""
-        self.pause = self.not_before = 0.0
-        """After a visit that found nothing: the pause, and its end."""
-        self.uncommitted_since: float | None = None
-        """When a message was put in a transaction that may be open."""
-        self.active = False
-        """Whether messages were claimed since it was cleaned."""
-        self.cleaned_at = at - _random(0, DAY_SECONDS)
 
 
 class Calendar:
@@ -135,7 +89,7 @@ class Calendar:
         probe, and returns whether it had changed."""
         self._stores = stores
         self._process = process
-        self._errors = errors
+        self.errors = errors
         self._dispatchers: dict[str, Dispatches] = {}
         self._fits = fits
         self._clean = clean
@@ -187,6 +141,11 @@ class Calendar:
         """Removes the dispatcher of a box."""
         self._dispatchers.pop(box, None)
 
+    def _entry_of(self, tenant: Tenant) -> Entry | None:
+        """Returns the entry of a tenant; None if it was removed, even if another one has its identifier now."""
+        entry = self._entries.get(tenant.key)
+        return entry if entry is not None and entry.tenant is tenant else None
+
     def failing(self) -> dict[str, float]:
         """Returns the stores that have failed, and for how many seconds."""
         opened = {key: entry.breaker.opened_at for key, entry in self._entries.items()}
@@ -207,6 +166,9 @@ class Calendar:
                         await self._changed.wait()
         finally:
             await self._lanes.close()
+            held = [entry for entry in self._entries.values() if entry.held_until > now() and not entry.breaker.is_open]
+            held.sort(key=attrgetter("left_at"), reverse=True)  # those with the most recent messages first
+            await give_back([entry.tenant for entry in held], self._stores, self._process)
 
     def _begin_due_looks(self) -> None:
         at = now()
@@ -253,17 +215,19 @@ class Calendar:
         if entry is None or entry.breaker.is_open:
             return
         entry.pause = entry.not_before = 0.0
-        if entry.free_at > now():
+        if entry.free_at > now() >= entry.helps_until:
             # The other process looks at it. If that process has ended, this one finds the message later.
-            self._look_at(entry, max(now() + HELP_SECONDS, entry.looked_at + HELP_INTERVAL))
+            entry.is_hinted = True
+            self._look_at(entry, max(now() + HELP_SECONDS, entry.spared_at + SPARED_SECONDS))
         else:
             self._look_at(entry, max(now(), entry.left_at + ECHO_SECONDS))
 
     def left(self, tenant: Tenant, claimed: int) -> None:
         """A visit has ended because it found nothing more; it had claimed so many messages."""
-        entry = self._entries.get(tenant.key)
+        entry = self._entry_of(tenant)
         if entry is None:
             return
+        self.recovered(tenant)
         entry.left_at = now()
         if claimed:
             entry.pause = 0.0
@@ -274,8 +238,9 @@ class Calendar:
 
     def claimed(self, tenant: Tenant) -> None:
         """A visit has claimed messages."""
-        entry = self._entries.get(tenant.key)
+        entry = self._entry_of(tenant)
         if entry is not None:
+            self.recovered(tenant)
             entry.active = True
             if now() - entry.cleaned_at > self._clean_seconds:
                 self._look_at(entry, now())
@@ -284,14 +249,19 @@ class Calendar:
 
     async def _look(self, entry: Entry) -> None:
         tenant = entry.tenant
+        if self._entries.get(tenant.key) is not entry:
+            return  # it was removed while the look waited
         was_open = tenant.opened is not None
         self.looks += 1
         self._seen(tenant)  # before the look: a change after it is a hint
         try:
             async with self._stores.using(tenant) as store:
                 entry.again = math.inf  # what came before is seen
-                attendance = await self._attend(store, entry)
-                offered, at = self._note(entry, attendance)
+                lease, entry.asked_at = self._lease(entry), now()
+                attendance = await self._attend(store, entry, lease)
+                if self._entries.get(tenant.key) is not entry:
+                    return  # it was removed meanwhile, or has another configuration
+                offered, at = self._note(entry, attendance, lease)
                 await self._clean_if_due(entry, store)
         except Exception as error:  # noqa: BLE001 - whatever fails, the store is tried again
             entry.is_looking, entry.again = False, math.inf
@@ -300,8 +270,8 @@ class Calendar:
         except BaseException:
             entry.is_looking = False
             raise
-        entry.looked_at = now()
-        self.recovered(tenant)
+        if not offered:
+            self.recovered(tenant)  # otherwise the visit shows whether the store works
         if not (offered or was_open):
             at = min(at, await self._close(tenant))
         at, entry.again, entry.is_looking = min(at, entry.again), math.inf, False
@@ -319,20 +289,30 @@ class Calendar:
         self._seen(tenant)
         return now() + ECHO_SECONDS if has_changed else math.inf
 
-    async def _attend(self, store: WorkerStore, entry: Entry) -> Attendance:
+    async def _attend(self, store: WorkerStore, entry: Entry, lease: timedelta) -> Attendance:
         if not entry.is_fit:
             self._fits(store)
             entry.is_fit = True
         boxes = list(self._dispatchers)
         if isinstance(store, Attendant):
-            return await store.attend(boxes, self._process, LEASE)
+            return await store.attend(boxes, self._process, lease)
         return Attendance(dict.fromkeys(boxes, 0.0), None)  # a store without `attend` is polled
 
-    def _note(self, entry: Entry, attendance: Attendance) -> tuple[bool, float]:
+    def _lease(self, entry: Entry) -> timedelta:
+        """Returns zero for some seconds after a lease of this process has ended, so that another one can take it."""
+        is_handover = entry.held_until and entry.held_until <= now() < entry.held_until + self._handover_seconds()
+        return NO_LEASE if is_handover else LEASE
+
+    def _handover_seconds(self) -> float:
+        """Returns the pause after the end of a lease: it is shorter in a process that attends fewer stores."""
+        return HANDOVER_SECONDS * self._held / max(len(self._entries), 1)
+
+    def _note(self, entry: Entry, attendance: Attendance, lease: timedelta) -> tuple[bool, float]:
         """Offers the store if a message is due. Returns whether it is offered, and when to look again."""
         at = now()
-        self._note_lease(entry, attendance.free_in)
-        patience = 0.0 if attendance.free_in is None else HELP_SECONDS
+        self._note_lease(entry, attendance.free_in, lease)
+        is_attended_elsewhere = attendance.free_in is not None and at >= entry.helps_until
+        patience = HELP_SECONDS if is_attended_elsewhere else 0.0
         offered, next_look = False, self._regular_look(entry)
         for key, seconds in attendance.due.items():
             if seconds > -patience:
@@ -342,6 +322,12 @@ class Calendar:
             elif key in self._dispatchers:
                 self._dispatchers[key].offer(entry.tenant)
                 offered = True
+        if is_attended_elsewhere:
+            if offered:
+                entry.helps_until = entry.free_at
+            elif entry.is_hinted:
+                entry.spared_at = at
+        entry.is_hinted = False
         if entry.uncommitted_since is not None:
             waited = at - entry.uncommitted_since
             if offered or waited > UNCOMMITTED_SECONDS:
@@ -350,12 +336,13 @@ class Calendar:
                 next_look = min(next_look, at + max(waited, FIRST_PAUSE))
         return offered, next_look
 
-    def _note_lease(self, entry: Entry, free_in: float | None) -> None:
+    def _note_lease(self, entry: Entry, free_in: float | None, lease: timedelta) -> None:
         was_held, at = bool(entry.held_until), now()
         if free_in is not None:
             entry.free_at, entry.held_until = at + free_in, 0.0
-        elif entry.held_until <= at:
-            entry.free_at, entry.held_until = 0.0, at + LEASE.total_seconds()
+        elif lease and entry.held_until <= at:
+            # Not later than the end that the store has: else a look between both would take the lease again.
+            entry.free_at, entry.held_until = 0.0, entry.asked_at + lease.total_seconds()
         self._held += bool(entry.held_until) - was_held
 
     def _regular_look(self, entry: Entry) -> float:
@@ -363,7 +350,7 @@ class Calendar:
 
         When a lease has ended, the process that attends the fewest stores looks first.
         """
-        pause = HANDOVER_SECONDS * (self._held / max(len(self._entries), 1)) * _random(0.8, 1.2)
+        pause = self._handover_seconds() * _random(1, 1.2)
         if entry.free_at:
             return entry.free_at + pause
         if self._look_seconds == math.inf:
@@ -380,9 +367,12 @@ class Calendar:
 
     def failed(self, tenant: Tenant, error: Exception) -> None:
         """Opens the breaker of a store."""
-        entry = self._entries.get(tenant.key)
-        if entry is None:
-            return  # it was removed: its database may be gone
+        entry = self._entry_of(tenant)
+        if entry is None or tenant.is_removed:
+            return  # its database may be gone
+        if isinstance(error, StoreBusy):  # the store did not fail: too many others of its server are in use
+            self._look_at(entry, now() + FIRST_PAUSE)
+            return
         entry.is_fit = False
         if entry.breaker.fail(now()):
             does_not_fit = isinstance(error, SchemaError | FeatureMissing | OrderMismatch)
@@ -391,7 +381,7 @@ class Calendar:
                 "store=%s %s (%s); it is tried again, and the other stores go on",
                 tenant.key,
                 what,
-                self._errors.of(error),
+                self.errors.of(error),
             )
         for dispatcher in self._dispatchers.values():
             dispatcher.withdraw(tenant.key)
@@ -399,7 +389,7 @@ class Calendar:
 
     def recovered(self, tenant: Tenant) -> None:
         """Closes the breaker of a store."""
-        entry = self._entries.get(tenant.key)
+        entry = self._entry_of(tenant)
         opened_at = None if entry is None else entry.breaker.succeed()
         if opened_at is not None:
             _log.info("store=%s works again after %.1f s", tenant.key, now() - opened_at)

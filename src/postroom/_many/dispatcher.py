@@ -8,23 +8,25 @@ run at the same time, in all visits together.
 from __future__ import annotations
 
 import asyncio
-import copy
-import logging
 from collections.abc import Iterable
+from contextlib import suppress
 
 from postroom._boxes.handled_box import HandledBox
 from postroom._kernel.cancellation import cancel_once, check_cancelled
 from postroom._many.calendar import Calendar
+from postroom._many.checked_selection import CheckedSelection
 from postroom._many.selection import Batch, Selection
 from postroom._many.servers import AsyncOpenStores
+from postroom._many.slots import Slots
 from postroom._many.tenant import Tenant
 from postroom._many.visit import Visit
 from postroom._runtime.pump import Pump
-
-_log = logging.getLogger("postroom")
+from postroom.errors import StoreBusy
 
 SLOW_SECONDS = 1.0
 """A visit whose first claim takes longer no longer takes the place of another visit."""
+ASK_AGAIN_SECONDS = 0.5
+"""The pause after which a selection that returned no store is asked again."""
 
 
 class Dispatcher:
@@ -44,8 +46,8 @@ class Dispatcher:
         self._stores = stores
         self._tenants = tenants
         self._calendar = calendar
-        self._selection = copy.deepcopy(selection)
-        self._slots = asyncio.Semaphore(self.box.work.concurrency)
+        self._selection = CheckedSelection(selection, self.box.key, calendar.errors)
+        self._slots = Slots(self.box.work.concurrency)
         self._most_visits = self.box.work.concurrency + selection.overlap
         self._ring: dict[str, Tenant] = {}
         """The stores that are ready, and not being visited. The one that waits the longest comes first."""
@@ -69,8 +71,10 @@ class Dispatcher:
             while not (self._is_stopping and not self._visits):
                 check_cancelled()
                 self._changed.clear()
-                self._begin_visits()
-                await self._changed.wait()
+                selects_none = self._begin_visits()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(ASK_AGAIN_SECONDS if selects_none else None):
+                        await self._changed.wait()
         finally:
             self._calendar.detach(self.box.key)
             await self._cancel_visits()
@@ -129,34 +133,27 @@ class Dispatcher:
         if key in self._visits:
             self._visits[key].stop()
 
-    def _select(self) -> str | None:
-        selected = self._selection.select(self._ring.keys())
-        if selected is None or selected in self._ring:
-            return selected
-        first = next(iter(self._ring))
-        _log.error("the selection of box=%s returned a store that is not ready; store=%s is next", self.box.key, first)
-        return first
-
     # -- visits --------------------------------------------------------------------------------------------------
 
-    def _begin_visits(self) -> None:
+    def _begin_visits(self) -> bool:
+        """Returns True if stores are ready, but the selection returned none."""
         while self._ring and not self._is_stopping and self._has_place:
-            key = self._select()
+            key = self._selection.select(self._ring.keys())
             if key is None:
-                return
+                return True
             limit = self._limit(key)
             visit = self._visits[key] = Visit(self._ring.pop(key), self, self._slots, limit)
             task = asyncio.create_task(self._visit(visit))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+        return False
 
     @property
     def _has_place(self) -> bool:
         return sum(not visit.is_detached for visit in self._visits.values()) < self._most_visits
 
     def _limit(self, key: str) -> int:
-        most = self.box.work.batch_size
-        return max(1, min(self._selection.limit(key, most), most))
+        return self._selection.limit(key, self.box.work.batch_size)
 
     async def _visit(self, visit: Visit) -> None:
         timer = asyncio.get_running_loop().call_later(SLOW_SECONDS, self._detach_slow, visit)
@@ -191,9 +188,13 @@ class Dispatcher:
         tenant, seconds = visit.tenant, visit.time.take()
         if not visit.has_more:
             self._selection.ended(Batch(tenant.key, 0, seconds, tenant.config.weight))
-        if error is not None:
+        if tenant.is_removed:
+            self._calendar.expect(tenant.key, 0.0)  # there may be another store of this identifier by now
+        elif isinstance(error, StoreBusy):
+            self._ring[tenant.key] = tenant  # the store did not fail: too many others are open
+        elif error is not None:
             self._failed(tenant, error)
-        elif tenant.is_removed or self._is_stopping:
+        elif self._is_stopping:
             return
         elif visit.has_more:
             self._ring[tenant.key] = tenant
@@ -228,7 +229,7 @@ class Dispatcher:
             return False
         if self._ring and not self._has_place_besides(visit):
             self._ring[key] = tenant  # it comes last
-            selected = self._select()
+            selected = self._selection.select(self._ring.keys())
             del self._ring[key]
             if selected != key:
                 return False

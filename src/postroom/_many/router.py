@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Generic, TypeVar, cast
 from uuid import UUID
 
+from postroom._boxes import check
 from postroom._boxes.guard.guard import Guard, SyncGuard
 from postroom._boxes.guard.options import check_features
 from postroom._boxes.inbox import SyncInbox, TenantInbox
@@ -13,16 +14,20 @@ from postroom._boxes.outbox import SyncOutbox, TenantOutbox
 from postroom._kernel.policy import Box
 from postroom._kernel.program import sync_runner
 from postroom._kernel.states import BoxKind
-from postroom._many.config import StoreKey
+from postroom._many.config import StoreKey, StoreResult
+from postroom._many.each import call_each
 from postroom._many.routed import RoutedStore, RoutedVerbs, SyncRoutedStore
+from postroom._many.servers import AsyncOpenStores
 from postroom._many.tenant import Tenant
 from postroom._many.tenants import Tenants
+from postroom._room_store import WorkerStore
 
 StoreT = TypeVar("StoreT", bound=RoutedVerbs)
 InboxT = TypeVar("InboxT")
 OutboxT = TypeVar("OutboxT")
 GuardT = TypeVar("GuardT")
 Made = TypeVar("Made")
+R = TypeVar("R")
 
 
 class Router(Generic[InboxT, OutboxT, GuardT, StoreT]):
@@ -155,6 +160,32 @@ class AsyncRouter(Router[TenantInbox, TenantOutbox, Guard, RoutedStore]):
     """For async rooms."""
 
     _inbox, _outbox, _guard, _store = TenantInbox, TenantOutbox, Guard, RoutedStore
+
+    async def each(
+        self,
+        work: Callable[[WorkerStore], Awaitable[R]],
+        *,
+        keys: Iterable[StoreKey] | None = None,
+        parallel: int = 4,
+        progress: Callable[[StoreResult[R]], object] | None = None,
+    ) -> list[StoreResult[R]]:
+        """Calls an async function for each store. An error of one store does not end the others.
+
+        Args:
+            work: called with the open store; its `name` is the identifier, for `router.inbox(store.name)`.
+            keys: only these stores. Default: all.
+            parallel: how many stores of one server at the same time. Default: 4; at most the room's `open_stores`.
+            progress: called with each result. Default: none.
+
+        Returns:
+            A `StoreResult` for each store, in the order of the stores or of `keys`.
+
+        Raises:
+            StoreNotFound: the room has no store of one of the `keys`. No store is called then.
+        """
+        chosen = list(self._registry) if keys is None else [self._get(key) for key in keys]
+        stores = cast("AsyncOpenStores", self._tenants.stores)
+        return await call_each(chosen, stores, work, check.count("parallel", parallel), progress)
 
 
 class SyncRouter(Router[SyncInbox, SyncOutbox, SyncGuard, SyncRoutedStore]):

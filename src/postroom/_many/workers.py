@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Collection, Mapping
-from typing import NamedTuple, cast
+from typing import cast
 
 from postroom._boxes.handled_box import HandledBox
 from postroom._kernel.ids import OwnerToken
@@ -14,6 +14,7 @@ from postroom._kernel.observer import Event
 from postroom._kernel.program import async_runner
 from postroom._many.calendar import Calendar
 from postroom._many.dispatcher import Dispatcher
+from postroom._many.hubs import Hubs
 from postroom._many.probing import Probing
 from postroom._many.registry import Change
 from postroom._many.routed import MANY
@@ -29,11 +30,17 @@ from postroom.errors import FeatureMissing
 _refresh_if_old = async_runner(lambda tenants: tenants.refresh(if_old=True))
 
 
-class _LoopState(NamedTuple):
+class _LoopState:
     """What belongs to one event loop."""
 
-    calendar: Calendar
-    probing: Probing
+    def __init__(self, calendar: Calendar, probing: Probing) -> None:
+        self.calendar = calendar
+        self.probing = probing
+        self.workers_changed: Callable[[], None] = _do_nothing
+        """Called after a worker was made. Set while `listen` runs."""
+
+
+def _do_nothing() -> None: ...
 
 
 class TenantWorkers:
@@ -51,6 +58,7 @@ class TenantWorkers:
         cleaning: Cleaning,
         probes: bool,
         look_seconds: float,
+        hubs: Hubs | None = None,
     ) -> None:
         """`boxes`: returns all boxes of the room. `probes`: whether to use them. `look_seconds`: see `Calendar`."""
         self._tenants = tenants
@@ -63,6 +71,7 @@ class TenantWorkers:
         self._janitor = Janitor(cleaning)
         self._cleans = False
         self._uses_probes = probes
+        self._hubs = hubs
         self.discovers = tenants.discovery is not None
         self._look_seconds = look_seconds
         self._process = OwnerToken.new()
@@ -96,10 +105,12 @@ class TenantWorkers:
 
     def make(self, box: HandledBox) -> Dispatcher:
         """Returns a dispatcher. Each has a copy of the selection."""
+        asyncio.get_running_loop().call_soon(self._states.get().workers_changed)
         return Dispatcher(box, self._stores, self._registry, self.calendar, self._selection)
 
     async def check(self, box: HandledBox) -> None:
-        """Does nothing: each store is checked when it is first looked at."""
+        """Reads the list of stores, if it is old. Each store is checked when it is first looked at."""
+        await _refresh_if_old(self._tenants)
 
     def is_transient(self, error: BaseException) -> bool:
         return False
@@ -114,7 +125,8 @@ class TenantWorkers:
 
     async def listen(self, workers: Mapping[str, Dispatcher]) -> None:
         """Runs the calendar, the discovery and the probes."""
-        calendar, probing = self._states.get()
+        state = self._states.get()
+        calendar, probing = state.calendar, state.probing
         loop = asyncio.get_running_loop()
 
         def changed(change: Change) -> None:
@@ -123,17 +135,24 @@ class TenantWorkers:
         def apply(change: Change) -> None:
             calendar.remove([*change.removed, *change.configured])
             calendar.add([*change.added, *change.configured])
+            set_probes()
+
+        def set_probes() -> None:
             if self._uses_probes and workers:
                 probing.set_tenants(self._registry, workers, calendar.hint)
+            if self._hubs is not None and workers:
+                probing.set_hub(self._hubs.get(), self._registry, calendar.hint)
 
         calendar.clear()  # an earlier run may have left stores that are removed since
         apply(Change(added=list(self._registry), configured=[], removed=[]))
         self._registry.listeners.append(changed)
+        state.workers_changed = set_probes
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(calendar.run())
                 group.create_task(self._keep_discovering())
         finally:
+            state.workers_changed = _do_nothing
             self._registry.listeners.remove(changed)
             await probing.close()
 
@@ -166,10 +185,17 @@ class TenantWorkers:
                 await self._janitor.clean(HandledBox(box.box, store))
 
     async def clean(self, box: HandledBox) -> Cleaned:
-        """Cleans a box in all stores."""
-        total = Cleaned(0, 0, 0)
+        """Cleans a box in all stores. Raises the error of a store after the others."""
+        total, errors = Cleaned(0, 0, 0), list[Exception]()
         for tenant in self._registry:
-            async with self._stores.using(tenant) as store:
-                cleaned = await self._janitor.clean(HandledBox(box.box, store))
+            try:
+                async with self._stores.using(tenant) as store:
+                    cleaned = await self._janitor.clean(HandledBox(box.box, store))
+            except Exception as error:  # noqa: BLE001 - it is raised in the end
+                if not tenant.is_removed:
+                    errors.append(error)
+            else:
                 total = Cleaned(*(sum(pair) for pair in zip(total, cleaned, strict=True)))
+        if errors:
+            raise errors[0]
         return total

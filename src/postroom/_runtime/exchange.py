@@ -12,7 +12,6 @@ import asyncio
 import logging
 import math
 from collections.abc import Sequence
-from contextlib import suppress
 from operator import attrgetter
 from uuid import UUID
 
@@ -79,11 +78,12 @@ class Exchanges:
         """Makes one exchange after the other, until `stop` was called and nothing is in hand."""
         while not (self._is_stopping and not self._in_hand):
             check_cancelled()
-            if self._is_due():
-                await self._exchange()
-                self._due.set()  # the other task may wait for the end of this exchange
-            else:
+            limit = self._limit_if_due()
+            if limit is None:
                 await self._wait_until_due()
+            else:
+                await self._exchange(limit)
+                self._due.set()  # the other task may wait for the end of this exchange
 
     def stop(self) -> None:
         """Claims no more, and does not wait for a failed store any longer."""
@@ -101,16 +101,20 @@ class Exchanges:
         if self._schedule.expect(now() + seconds):
             self._due.set()  # `_wait_until_due` computes the end of its wait again
 
-    def _is_due(self) -> bool:
-        if now() < self._store_backoff.until:
-            return False
-        return self._claim_limit() > 0 or self._outcomes.is_exchange_due or self._outcomes.is_refused_due(now())
+    def _limit_if_due(self) -> int | None:
+        """Returns how many messages the exchange that is due now claims, 0 if it claims none. None: none is due."""
+        at = now()
+        if at < self._store_backoff.until:
+            return None
+        if limit := self._claim_limit(at):
+            return limit
+        return 0 if self._outcomes.is_exchange_due or self._outcomes.is_refused_due(at) else None
 
-    def _claim_limit(self) -> int:
-        """Returns how many messages to claim now: a batch, or none."""
+    def _claim_limit(self, at: float) -> int:
+        """Returns how many messages to claim: a batch, or none."""
         if self._capacity.has_topic_become_free():
             self._schedule.wake()  # the last claim left it out, so it proves nothing about this topic
-        if not self._schedule.is_due(now()):
+        if not self._schedule.is_due(at):
             return 0
         if not self._capacity.has_room():
             return 0
@@ -123,16 +127,22 @@ class Exchanges:
             at = min(at, self._outcomes.refusal_backoff.until)
         if now() < self._store_backoff.until:
             at = self._store_backoff.until
-        with suppress(TimeoutError):
-            async with asyncio.timeout_at(None if at == math.inf else at):
-                await self._due.wait()
+        if at == math.inf:
+            await self._due.wait()
+            return
+        timer = asyncio.get_running_loop().call_at(at, self._due.set)
+        try:
+            await self._due.wait()
+        finally:
+            timer.cancel()
 
     # -- one exchange --------------------------------------------------------------------------------------------
 
-    async def _exchange(self) -> None:
+    async def _exchange(self, limit: int) -> None:
+        """Hands in outcomes, and claims up to `limit` messages."""
         started = now()
         is_refused = self._outcomes.is_refused_due(started)
-        limit = 0 if is_refused else self._claim_limit()
+        limit = 0 if is_refused else limit
         start = self._schedule.begin() if limit else None
         outcomes = self._outcomes.take_refused() if is_refused else self._outcomes.take()
         try:

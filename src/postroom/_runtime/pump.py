@@ -26,7 +26,7 @@ from postroom._runtime.message_log import MessageLog
 from postroom._runtime.outcomes import Outcomes
 from postroom._runtime.results import Results
 from postroom._runtime.schedule import PollSchedule, now
-from postroom._runtime.turn import NO_LIMIT, Turn
+from postroom._runtime.turn import Turn
 from postroom._runtime.work import Work
 
 _log = logging.getLogger("postroom")
@@ -71,7 +71,7 @@ class Pump:
             self._results,
             transactions,
             log,
-            NO_LIMIT if turn is None else turn.slots,
+            None if turn is None else turn.slots,
         )
         capacity = Capacity(box, handlers, topics, self._in_hand, self._outcomes, schedule, self._work)
         self._exchanges = Exchanges(

@@ -151,12 +151,16 @@ class Supervisor(Generic[WorkerT]):
             if len(box.handlers):
                 await self._source.check(box)
                 self._start_worker(state, box)
+                if self._source.listens:
+                    state.listener.start()
 
     async def stop_box(self, key: str) -> None:
         """Stops the worker of one box, without hooks."""
         state = self._states.get()
         async with state.change:
             await self._stop_workers(state, [key])
+            if not (state.running or state.is_started):
+                await state.listener.cancel()
 
     async def stop(self) -> None:
         """Stops the workers, then the cleaning; then calls the hooks in reverse order. Logs the errors of hooks."""

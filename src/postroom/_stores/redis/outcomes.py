@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from uuid import UUID
 
-from postroom._stores.redis.codec import Arguments, encode, id_texts, microseconds, target_arguments
+from postroom._stores.redis.codec import Arguments, decode, encode, id_texts, microseconds, target_arguments
 from postroom.spi import Claim, Result, Settlement
 
 
@@ -63,12 +63,13 @@ class Outcomes:
         self.contents += packed
         return {"result": place}
 
-    def kept(self, lost_acks: Sequence[int], lost_others: Sequence[int]) -> list[bool]:
+    def kept(self, lost: bytes) -> list[bool]:
         """Returns one value per settlement, False for those at the lost positions, which a script counts from 1."""
         kept = [True] * self._count
-        for positions, lost in ((self._acks, lost_acks), (self._others, lost_others)):
-            for position in lost:
-                kept[positions[position - 1]] = False
+        if lost:
+            for positions, its_lost in zip((self._acks, self._others), decode(lost), strict=True):
+                for position in its_lost:
+                    kept[positions[position - 1]] = False
         return kept
 
 

@@ -140,9 +140,9 @@ class SqlVerbs:
 
     @verb
     def attend(self, boxes: Sequence[str], process: UUID, lease: timedelta) -> Program[Attendance]:
-        look = yield from self._read(partial(self._queue.attending.look, boxes, process, lease))
-        attendance = look.attendance
-        if look.is_free:
+        found = yield from self._read(partial(self._queue.attending.read, boxes, process, lease))
+        attendance = found.attendance
+        if found.is_free:
             taken = yield from self._write(partial(self._queue.attending.take, process, lease))
             attendance = attendance._replace(free_in=taken)
         return attendance
