@@ -67,12 +67,12 @@ async def open_room(events: Events) -> AsyncIterator[OpenRoom]:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes the times of the calendar and of the breaker short."""
+    """Makes the times of the schedule and of the breaker short."""
     for name, seconds in {
-        "calendar.HELP_SECONDS": 0.2,
-        "calendar.SPARED_SECONDS": 0.05,
-        "calendar.ECHO_SECONDS": 0.02,
-        "calendar.FIRST_PAUSE": 0.02,
+        "store_schedule.HELP_SECONDS": 0.2,
+        "store_schedule.SPARED_SECONDS": 0.05,
+        "store_schedule.ECHO_SECONDS": 0.02,
+        "store_schedule.FIRST_PAUSE": 0.02,
         "breaker.SHORTEST_SECONDS": 0.05,
         "breaker.LONGEST_SECONDS": 0.2,
         "discovery.CONFIRM_SECONDS": 0.05,

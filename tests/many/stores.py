@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from postroom import Message, StoreConfig
-from postroom._many.calendar import Calendar
 from postroom._many.entry import Entry
+from postroom._many.store_schedule import StoreSchedule
 from postroom.spi import Attendance
 from postroom.sync import Postroom as SyncPostroom
 from tests import redis
@@ -106,14 +106,16 @@ class Looks:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seen: list[tuple[str, Attendance]] = []
         self._arrived = asyncio.Event()
-        note = Calendar._note
+        note = StoreSchedule._note
 
-        def noting(calendar: Calendar, entry: Entry, attendance: Attendance, lease: timedelta) -> tuple[bool, float]:
+        def noting(
+            schedule: StoreSchedule, entry: Entry, attendance: Attendance, lease: timedelta
+        ) -> tuple[bool, float]:
             self.seen.append((entry.tenant.key, attendance))
             self._arrived.set()
-            return note(calendar, entry, attendance, lease)
+            return note(schedule, entry, attendance, lease)
 
-        monkeypatch.setattr(Calendar, "_note", noting)
+        monkeypatch.setattr(StoreSchedule, "_note", noting)
 
     def at(self, key: str) -> list[Attendance]:
         """Returns what looks at this store have found so far."""
@@ -139,7 +141,7 @@ async def becomes(condition: Callable[[], object], seconds: float = 20) -> None:
 
 async def planned(room: Any) -> dict[str, float]:
     """Waits until no look is under way. Returns in how many seconds each store is looked at."""
-    entries = room._source.calendar._entries
+    entries = room._source.schedule._entries
     await becomes(lambda: not any(entry.is_looking or entry.at == math.inf for entry in entries.values()))
     now = asyncio.get_running_loop().time()
     return {key: entry.at - now for key, entry in entries.items()}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from postroom import Message, Postroom, State, StoreConfig, StoreNotFound
-from postroom._many.calendar import Calendar
+from postroom._many.store_schedule import StoreSchedule
 from postroom._many.workers import TenantWorkers
 from tests.many.conftest import OpenRoom
 from tests.many.directory import SHORT, Directory
@@ -22,9 +22,9 @@ def store_object(room: Postroom, key: str) -> object:
     return None if opened is None else opened.store
 
 
-def calendar_of(room: Postroom) -> Calendar:
+def schedule_of(room: Postroom) -> StoreSchedule:
     assert isinstance(room._source, TenantWorkers)
-    return room._source.calendar
+    return room._source.schedule
 
 
 class TestChanges:
@@ -106,7 +106,7 @@ class TestChanges:
             inbox, store = room.router.inbox("acme"), store_object(room, "acme")
             assert store is not None
             tenant = room.router._registry.get("acme")
-            verified, entry = tenant.verified, calendar_of(room)._entries["acme"]
+            verified, entry = tenant.verified, schedule_of(room)._entries["acme"]
             held_until = entry.held_until
             assert held_until
             directory.stores = {key: StoreConfig(str(url)) for key, url in directory.stores.items()}
@@ -117,7 +117,7 @@ class TestChanges:
             assert room.router.inbox("acme") is inbox
             assert room.router._registry.get("acme") is tenant
             assert tenant.verified is verified
-            assert calendar_of(room)._entries["acme"] is entry
+            assert schedule_of(room)._entries["acme"] is entry
             assert entry.held_until == held_until, "the soft lease is kept"
 
     async def test_another_configuration_swaps_the_store(

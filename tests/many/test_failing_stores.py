@@ -151,7 +151,7 @@ async def test_a_store_that_does_not_respond_delays_no_other(
     open_room: OpenRoom, tmp_path: Path, handled: Handled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server that accepts connections and is silent."""
-    monkeypatch.setattr("postroom._many.lanes.SLOW_SECONDS", 0.05)
+    monkeypatch.setattr("postroom._many.server_queues.SLOW_SECONDS", 0.05)
     silent: list[asyncio.StreamWriter] = []
     server = await asyncio.start_server(lambda _, writer: silent.append(writer), "127.0.0.1")
     port = server.sockets[0].getsockname()[1]

@@ -21,7 +21,7 @@ from tests.runtime.support import Gate, put, soon
 def held(room: Any) -> set[str]:
     """The stores that a room attends."""
     now = asyncio.get_running_loop().time()
-    return {key for key, entry in room._source.calendar._entries.items() if entry.held_until > now}
+    return {key for key, entry in room._source.schedule._entries.items() if entry.held_until > now}
 
 
 def working(open_room: OpenRoom, urls: dict[str, str], handled: Handled, **options: Any) -> Any:
@@ -51,8 +51,8 @@ async def test_a_new_process_gets_a_share(
     open_room: OpenRoom, urls: dict[str, str], handled: Handled, looks: Looks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """When the leases end, the process that attends fewer stores asks first. So each has fewer connections."""
-    monkeypatch.setattr("postroom._many.calendar.LEASE", timedelta(seconds=0.4))
-    monkeypatch.setattr("postroom._many.calendar.HANDOVER_SECONDS", 0.4)
+    monkeypatch.setattr("postroom._many.store_schedule.LEASE", timedelta(seconds=0.4))
+    monkeypatch.setattr("postroom._many.store_schedule.HANDOVER_SECONDS", 0.4)
     first, second = (working(open_room, urls, handled, notify=False) for _ in range(2))
     async with first:
         await looks.until(*KEYS)
@@ -74,7 +74,7 @@ async def test_another_process_helps(open_room: OpenRoom, urls: dict[str, str], 
         async with helper:
             await looks.until(*KEYS, count=2)
             await put(busy.router.inbox("bolt"), "waits")
-            helper._source.calendar.hint("bolt")
+            helper._source.schedule.store_changed("bolt")
             await handled.until(("bolt", "waits"))
             gate.open()
 
@@ -94,7 +94,7 @@ CHILD = """
             await asyncio.Event().wait()
 
         async with room:
-            while sum(bool(entry.held_until) for entry in room._source.calendar._entries.values()) < len(urls):
+            while sum(bool(entry.held_until) for entry in room._source.schedule._entries.values()) < len(urls):
                 await asyncio.sleep(0.01)
             print("runs", flush=True)
             await asyncio.Event().wait()
@@ -139,4 +139,4 @@ async def put_elsewhere(room: Any, key: str) -> None:
     """Puts without a wake-up of this room, as another process does."""
     async with Postroom(room.router._registry.get(key).config.url) as other:
         await put(other.inbox(), "new")
-    room._source.calendar.hint(key)
+    room._source.schedule.store_changed(key)

@@ -164,7 +164,7 @@ async def test_a_running_room_cleans_its_stores(
     open_room: OpenRoom, urls: dict[str, str], events: Events, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once a day in idle stores: there is no janitor for each of them."""
-    monkeypatch.setattr("postroom._many.calendar.DAY_SECONDS", 0.0)
+    monkeypatch.setattr("postroom._many.store_schedule.DAY_SECONDS", 0.0)
     room = open_room(urls, cleaning=Cleaning())
     room.inbox(retention=timedelta(microseconds=1)).handler("t")(Handled())
     for key in KEYS:

@@ -24,8 +24,8 @@ from tools.servers.postgres import PostgresServer
 
 from postroom import Postroom
 from postroom._connect import open_store
-from postroom._many import calendar
-from postroom._many.calendar import LEASE
+from postroom._many import store_schedule
+from postroom._many.store_schedule import LEASE
 from postroom._many.tenant import OpenStore
 from tests.many.stores import Looks
 from tests.postgres import server as postgres_url
@@ -163,8 +163,8 @@ async def test_a_server_that_stops_and_starts_loses_no_message(
 
 async def test_another_process_can_take_the_soft_lease_of_a_busy_store(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process looks at a busy store after each visit. It must not take each lease again that has ended."""
-    monkeypatch.setattr(calendar, "LEASE", timedelta(seconds=1))
-    monkeypatch.setattr(calendar, "HANDOVER_SECONDS", 1000.0)
+    monkeypatch.setattr(store_schedule, "LEASE", timedelta(seconds=1))
+    monkeypatch.setattr(store_schedule, "HANDOVER_SECONDS", 1000.0)
     looks = Looks(monkeypatch)
     with sqlite_files(1) as urls:
         ledger = Ledger(urls)

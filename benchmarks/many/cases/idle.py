@@ -224,7 +224,7 @@ async def looked_at_all(room: Postroom, stores: int) -> None:
 def looks_of(room: Postroom) -> int:
     """Returns how many looks the room has begun so far."""
     source: Any = room._source  # noqa: SLF001 - it has no public name
-    looks: int = source.calendar.looks
+    looks: int = source.schedule.looks
     return looks
 
 

@@ -21,7 +21,7 @@ from benchmarks.many.stores import Urls, postgres_databases
 from benchmarks.rounds import Case
 from benchmarks.table import Aim
 from postroom import Message, Postroom
-from postroom._many import calendar
+from postroom._many import store_schedule
 from postroom.sync import Postroom as SyncPostroom
 
 LEASE_SECONDS = 20.0
@@ -40,7 +40,7 @@ def processes(env: Environment) -> Measured:
             with Process(serve, urls, TWO, LEASE_SECONDS) as second:
                 second.receive()
                 stderr.print("  two processes")
-                time.sleep(LEASE_SECONDS + calendar.HANDOVER_SECONDS + 5)
+                time.sleep(LEASE_SECONDS + store_schedule.HANDOVER_SECONDS + 5)
                 shared = _connections(env, 10)
                 first.kill()
                 waits = waits_of_each(urls, second)
@@ -61,7 +61,7 @@ def processes(env: Environment) -> Measured:
 def serve(pipe: Connection, urls: Urls, name: str, lease: float) -> None:
     """Runs a room until the pipe is closed. Sends None when it has started, then the topic and store of each message
     of the topic `now` that it handles."""
-    calendar.LEASE = timedelta(seconds=lease)
+    store_schedule.LEASE = timedelta(seconds=lease)
     asyncio.run(_serve(pipe, {key: named(url, name) for key, url in urls.items()}))
 
 

@@ -1,4 +1,4 @@
-"""The entry of a store in the calendar."""
+"""The entry of a store in the schedule."""
 
 from __future__ import annotations
 

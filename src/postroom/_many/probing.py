@@ -19,7 +19,7 @@ _log = logging.getLogger("postroom")
 HUB = "hub"
 """The name of the hub in log records."""
 RETRY_SECONDS = (1.0, 60.0)
-"""The pause after an error of a probe: the first, and the longest. Meanwhile the calendar looks at the stores."""
+"""The pause after an error of a probe: the first, and the longest. Meanwhile the schedule looks at the stores."""
 
 
 class Probing:
@@ -84,7 +84,7 @@ class Probing:
                 keys = await probe.wait()
             except RoomClosed:
                 return
-            except Exception as error:  # noqa: BLE001 - without hints, the calendar looks at the stores
+            except Exception as error:  # noqa: BLE001 - without hints, the schedule looks at the stores
                 if pause == RETRY_SECONDS[0]:
                     _log.info("server=%s gives no hints: %s", server, self._errors.of(error))
                 await asyncio.sleep(pause)

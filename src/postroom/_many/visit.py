@@ -10,10 +10,10 @@ from postroom._many.tenant import Tenant
 from postroom._runtime.pump import Pump
 
 
-class Observer(Protocol):
+class VisitObserver(Protocol):
     """The dispatcher, as a visit sees it."""
 
-    def goes_on(self, visit: Visit, claimed: int) -> bool:
+    def may_claim_again(self, visit: Visit, claimed: int) -> bool:
         """Returns whether the visit may claim again."""
 
     def visit_failed(self, visit: Visit, error: Exception) -> None: ...
@@ -21,9 +21,9 @@ class Observer(Protocol):
 
 
 class Visit:
-    """A `Turn` of one store."""
+    """A `VisitControl` of one store."""
 
-    def __init__(self, tenant: Tenant, dispatcher: Observer, slots: Slots, limit: int) -> None:
+    def __init__(self, tenant: Tenant, dispatcher: VisitObserver, slots: Slots, limit: int) -> None:
         self.tenant = tenant
         self._dispatcher = dispatcher
         self.time = HandlerTime(slots, tenant.config.weight)
@@ -46,7 +46,7 @@ class Visit:
 
     def claimed(self, count: int) -> bool:
         self.total += count
-        self.has_more = not self._dispatcher.goes_on(self, count)
+        self.has_more = not self._dispatcher.may_claim_again(self, count)
         return not self.has_more
 
     def failed(self, error: Exception) -> None:

@@ -25,7 +25,7 @@ from postroom._runtime.in_hand import InHand
 from postroom._runtime.outcomes import Outcomes
 from postroom._runtime.reclaims import PendingReclaim
 from postroom._runtime.schedule import ClaimStart, PollSchedule, StoreBackoff, now
-from postroom._runtime.turn import Turn
+from postroom._runtime.visit_control import VisitControl
 from postroom._runtime.work import Work
 from postroom.spi import StoredMessage
 
@@ -48,9 +48,9 @@ class Exchanges:
         schedule: PollSchedule,
         capacity: Capacity,
         work: Work,
-        turn: Turn | None = None,
+        visit: VisitControl | None = None,
     ) -> None:
-        """`turn`: limits a visit; None for a worker with one store."""
+        """`visit`: limits this visit; None for a worker with one store."""
         self._store = store
         self._box = box
         self._owner = owner
@@ -61,7 +61,7 @@ class Exchanges:
         self._schedule = schedule
         self._capacity = capacity
         self._work = work
-        self._turn = turn
+        self._visit = visit
         self._store_backoff = StoreBackoff()
         self._is_stopping = False
         self.is_draining = False
@@ -118,7 +118,7 @@ class Exchanges:
             return 0
         if not self._capacity.has_room():
             return 0
-        return self._box.work.batch_size if self._turn is None else self._turn.limit
+        return self._box.work.batch_size if self._visit is None else self._visit.limit
 
     async def _wait_until_due(self) -> None:
         self._due.clear()
@@ -148,7 +148,7 @@ class Exchanges:
         try:
             stored, messages = await self._call_store(outcomes, limit)
         except Exception as error:
-            if self.is_draining and (self._turn is None or not self._in_hand):
+            if self.is_draining and (self._visit is None or not self._in_hand):
                 self._outcomes.put_back(outcomes)
                 raise
             self._failed(error, outcomes, is_refused=is_refused)
@@ -175,10 +175,10 @@ class Exchanges:
 
     def _recovered(self) -> None:
         self.last_error = None
-        if self._turn is None:
+        if self._visit is None:
             _log.info("%s the store works again", self._where)
         else:
-            self._turn.recovered()
+            self._visit.recovered()
 
     async def _call_store(
         self, outcomes: list[ClaimSettlement], limit: int
@@ -213,8 +213,8 @@ class Exchanges:
         if now() < backoff.until:
             return  # the other exchange has failed, too, and logged it
         self.last_error = type(error).__name__
-        if self._turn is not None:
-            self._turn.failed(error)
+        if self._visit is not None:
+            self._visit.failed(error)
             backoff.begin(now())
             return
         is_transient = self._store.is_transient(error)  # a traceback is of use only for other errors
@@ -261,7 +261,7 @@ class Exchanges:
             received = self._in_hand.receive(messages, started, self._outcomes.is_pending)
             self._outcomes.release(received.behind)
             self._work.begin(received.ready)
-            if self._turn is not None and not self._turn.claimed(len(messages)):
+            if self._visit is not None and not self._visit.claimed(len(messages)):
                 self._is_stopping = self._capacity.is_closed = True
         elif self.is_draining:
             # A message in hand, or one that another claim brings, may free a group or be ready again.

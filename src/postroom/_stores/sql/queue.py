@@ -94,7 +94,14 @@ class Queue:
         known_keys = KnownKeys(
             engine, locks=locks, new_rows=new_rows, lines=lines, endings=endings, collapsing=collapsing
         )
-        arrivals = Arrivals(chosen.inserts, known_keys, collapsing, locks, attaching)
+        arrivals = Arrivals(
+            chosen.inserts,
+            known_keys=known_keys,
+            collapsing=collapsing,
+            locks=locks,
+            attaching=attaching,
+            notifications=notifications,
+        )
         fifo = FifoClaims(engine, lines=lines, locks=locks, fronts=chosen.fronts, locks_groups=chosen.locks_groups)
         looks = Looks(engine, locks=locks, endings=endings, steps=common.steps)
         claims = Claims(unordered=chosen.unordered, fifo=fifo, endings=endings, looks=looks, locks=locks)

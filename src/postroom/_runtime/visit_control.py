@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 
-class Turn(Protocol):
+class VisitControl(Protocol):
     """Limits a visit, and is called with its progress. The visit in `postroom._many` implements it."""
 
     limit: int

@@ -1,7 +1,7 @@
-"""The calendar: when to look at each store (decision 0016).
+"""The schedule of a room with many stores: when to look at each store (decision 0016).
 
 One task and one heap serve all stores. A look is one call of `attend`, which returns when the next message of each box
-can be claimed. If one is due, the store is offered to the dispatcher of that box. Otherwise the store is closed. Its
+can be claimed. If one is due, the store is ready for the dispatcher of that box. Otherwise the store is closed. Its
 next look is when a message becomes due, after a hint, or after `look_seconds`.
 
 Why no message waits for ever: every store has an entry, every entry has a time in the heap or a look under way, and
@@ -25,8 +25,8 @@ from uuid import UUID
 from postroom._kernel.cancellation import check_cancelled
 from postroom._kernel.texts import ErrorTexts
 from postroom._many.entry import DAY_SECONDS, Entry
-from postroom._many.lanes import Lanes
 from postroom._many.leases import NO_LEASE, give_back
+from postroom._many.server_queues import ServerQueues
 from postroom._many.servers import AsyncOpenStores
 from postroom._many.tenant import Tenant
 from postroom._room_store import WorkerStore
@@ -55,20 +55,20 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.2, 60.0
 _random = random.uniform  # spreads load, guards nothing
 
 
-class Dispatches(Protocol):
-    """The dispatcher of a box, as the calendar sees it."""
+class ReadyStores(Protocol):
+    """The dispatcher of a box, as the schedule sees it."""
 
-    def offer(self, tenant: Tenant) -> None:
+    def add_ready(self, tenant: Tenant) -> None:
         """Makes a store ready."""
 
-    def withdraw(self, key: str) -> None:
+    def remove_ready(self, key: str) -> None:
         """Makes a store not ready."""
 
     def remove(self, key: str) -> None:
         """Makes a store not ready, and stops its visit."""
 
 
-class Calendar:
+class StoreSchedule:
     """The looks of one event loop."""
 
     def __init__(
@@ -90,7 +90,7 @@ class Calendar:
         self._stores = stores
         self._process = process
         self.errors = errors
-        self._dispatchers: dict[str, Dispatches] = {}
+        self._dispatchers: dict[str, ReadyStores] = {}
         self._fits = fits
         self._clean = clean
         self._clean_seconds = clean_seconds
@@ -100,7 +100,7 @@ class Calendar:
         self._heap: list[tuple[float, int, Entry]] = []
         self._pushed = 0
         self._changed = asyncio.Event()
-        self._lanes = Lanes()
+        self._queues = ServerQueues()
         self._held = 0
         """How many stores this process attends."""
         self.looks = 0
@@ -131,7 +131,7 @@ class Calendar:
         self._heap.clear()
         self._held = 0
 
-    def attach(self, box: str, dispatcher: Dispatches) -> None:
+    def attach(self, box: str, dispatcher: ReadyStores) -> None:
         """Adds the dispatcher of a box. A look at every store is due."""
         self._dispatchers[box] = dispatcher
         for entry in self._entries.values():
@@ -165,7 +165,7 @@ class Calendar:
                     async with asyncio.timeout_at(at):
                         await self._changed.wait()
         finally:
-            await self._lanes.close()
+            await self._queues.close()
             held = [entry for entry in self._entries.values() if entry.held_until > now() and not entry.breaker.is_open]
             held.sort(key=attrgetter("left_at"), reverse=True)  # those with the most recent messages first
             await give_back([entry.tenant for entry in held], self._stores, self._process)
@@ -176,7 +176,7 @@ class Calendar:
             due, _, entry = heappop(self._heap)
             if entry.at == due:  # otherwise it has got another time since
                 entry.at, entry.is_looking = math.inf, True
-                self._lanes.enter(entry.tenant.server, self._look, entry, is_suspect=entry.breaker.is_open)
+                self._queues.enter(entry.tenant.server, self._look, entry, is_suspect=entry.breaker.is_open)
 
     def _look_at(self, entry: Entry, at: float) -> None:
         """Makes a look due at this time, unless an earlier one is due."""
@@ -197,19 +197,19 @@ class Calendar:
         if entry is not None and not entry.breaker.is_open:
             self._look_at(entry, now() + seconds)
 
-    def put(self, key: str, box: str, *, is_committed: bool) -> None:
-        """A verb of this process may have made a message claimable: offers the store without a look."""
+    def message_put(self, key: str, box: str, *, is_committed: bool) -> None:
+        """A verb of this process may have made a message claimable: makes the store ready without a look."""
         entry, dispatcher = self._entries.get(key), self._dispatchers.get(box)
         if entry is None or dispatcher is None or entry.breaker.is_open:
             return
         entry.pause = entry.not_before = 0.0
         if is_committed:
-            dispatcher.offer(entry.tenant)
+            dispatcher.add_ready(entry.tenant)
         else:
             entry.uncommitted_since = now()
             self._look_at(entry, now() + FIRST_PAUSE)
 
-    def hint(self, key: str) -> None:
+    def store_changed(self, key: str) -> None:
         """Another process may have put a message."""
         entry = self._entries.get(key)
         if entry is None or entry.breaker.is_open:
@@ -222,7 +222,7 @@ class Calendar:
         else:
             self._look_at(entry, max(now(), entry.left_at + ECHO_SECONDS))
 
-    def left(self, tenant: Tenant, claimed: int) -> None:
+    def visit_ended(self, tenant: Tenant, claimed: int) -> None:
         """A visit has ended because it found nothing more; it had claimed so many messages."""
         entry = self._entry_of(tenant)
         if entry is None:
@@ -236,7 +236,7 @@ class Calendar:
         entry.not_before = now() + entry.pause
         self._look_at(entry, now())
 
-    def claimed(self, tenant: Tenant) -> None:
+    def visit_claimed(self, tenant: Tenant) -> None:
         """A visit has claimed messages."""
         entry = self._entry_of(tenant)
         if entry is not None:
@@ -261,7 +261,7 @@ class Calendar:
                 attendance = await self._attend(store, entry, lease)
                 if self._entries.get(tenant.key) is not entry:
                     return  # it was removed meanwhile, or has another configuration
-                offered, at = self._note(entry, attendance, lease)
+                is_ready, at = self._note(entry, attendance, lease)
                 await self._clean_if_due(entry, store)
         except Exception as error:  # noqa: BLE001 - whatever fails, the store is tried again
             entry.is_looking, entry.again = False, math.inf
@@ -270,9 +270,9 @@ class Calendar:
         except BaseException:
             entry.is_looking = False
             raise
-        if not offered:
+        if not is_ready:
             self.recovered(tenant)  # otherwise the visit shows whether the store works
-        if not (offered or was_open):
+        if not (is_ready or was_open):
             at = min(at, await self._close(tenant))
         at, entry.again, entry.is_looking = min(at, entry.again), math.inf, False
         if self._entries.get(tenant.key) is entry:
@@ -308,33 +308,33 @@ class Calendar:
         return HANDOVER_SECONDS * self._held / max(len(self._entries), 1)
 
     def _note(self, entry: Entry, attendance: Attendance, lease: timedelta) -> tuple[bool, float]:
-        """Offers the store if a message is due. Returns whether it is offered, and when to look again."""
+        """Makes the store ready if a message is due. Returns whether it is ready, and when to look again."""
         at = now()
         self._note_lease(entry, attendance.free_in, lease)
         is_attended_elsewhere = attendance.free_in is not None and at >= entry.helps_until
         patience = HELP_SECONDS if is_attended_elsewhere else 0.0
-        offered, next_look = False, self._regular_look(entry)
+        is_ready, next_look = False, self._regular_look(entry)
         for key, seconds in attendance.due.items():
             if seconds > -patience:
                 next_look = min(next_look, at + max(seconds + patience, 0.0))
             elif at < entry.not_before:
                 next_look = min(next_look, entry.not_before)
             elif key in self._dispatchers:
-                self._dispatchers[key].offer(entry.tenant)
-                offered = True
+                self._dispatchers[key].add_ready(entry.tenant)
+                is_ready = True
         if is_attended_elsewhere:
-            if offered:
+            if is_ready:
                 entry.helps_until = entry.free_at
             elif entry.is_hinted:
                 entry.spared_at = at
         entry.is_hinted = False
         if entry.uncommitted_since is not None:
             waited = at - entry.uncommitted_since
-            if offered or waited > UNCOMMITTED_SECONDS:
+            if is_ready or waited > UNCOMMITTED_SECONDS:
                 entry.uncommitted_since = None
             else:
                 next_look = min(next_look, at + max(waited, FIRST_PAUSE))
-        return offered, next_look
+        return is_ready, next_look
 
     def _note_lease(self, entry: Entry, free_in: float | None, lease: timedelta) -> None:
         was_held, at = bool(entry.held_until), now()
@@ -384,7 +384,7 @@ class Calendar:
                 self.errors.of(error),
             )
         for dispatcher in self._dispatchers.values():
-            dispatcher.withdraw(tenant.key)
+            dispatcher.remove_ready(tenant.key)
         self._look_at(entry, entry.breaker.until)
 
     def recovered(self, tenant: Tenant) -> None:
