@@ -61,7 +61,11 @@ def processes(env: Environment) -> Measured:
 def serve(pipe: Connection, urls: Urls, name: str, lease: float) -> None:
     """Runs a room until the pipe is closed. Sends None when it has started, then the topic and store of each message
     of the topic `now` that it handles."""
-    store_schedule.LEASE = timedelta(seconds=lease)
+    shorter = lease / store_schedule.LEASE.total_seconds()
+    store_schedule.LEASE, store_schedule.HANDOVER_SECONDS = (
+        timedelta(seconds=lease),
+        store_schedule.HANDOVER_SECONDS * shorter,
+    )
     asyncio.run(_serve(pipe, {key: named(url, name) for key, url in urls.items()}))
 
 

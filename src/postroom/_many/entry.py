@@ -25,8 +25,8 @@ class Entry:
         "free_at",
         "held_until",
         "helps_until",
+        "hinted_at",
         "is_fit",
-        "is_hinted",
         "is_looking",
         "left_at",
         "not_before",
@@ -54,8 +54,8 @@ class Entry:
         """When the soft lease of this process ends."""
         self.helps_until = 0.0
         """Until when this process looks at the store although another one attends it, which seems to have ended."""
-        self.is_hinted = False
-        """Whether a hint is the reason of the next look, while another process attends the store."""
+        self.hinted_at: float | None = None
+        """When the first hint came since the last look, while another process attends the store."""
         self.spared_at = self.left_at = -math.inf
         """When such a look found that the other process needs no help, and when the last visit ended."""
         self.pause = self.not_before = 0.0

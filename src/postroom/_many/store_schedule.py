@@ -42,7 +42,7 @@ HANDOVER_SECONDS = 10.0
 """How long a process that attends all stores takes no new lease after the end of one, so that another one can."""
 HELP_SECONDS = 2.0
 """How long a message may be due in a store that another process attends, before this process helps."""
-SPARED_SECONDS = 30.0
+SPARED_SECONDS = 8.0
 """How long a hint at such a store is ignored, after a hint that led to a look and no message had waited for so long."""
 ECHO_SECONDS = 2.0
 """A hint this soon after a visit may come from the visit itself, so the look waits for this long."""
@@ -217,7 +217,8 @@ class StoreSchedule:
         entry.pause = entry.not_before = 0.0
         if entry.free_at > now() >= entry.helps_until:
             # The other process looks at it. If that process has ended, this one finds the message later.
-            entry.is_hinted = True
+            if entry.hinted_at is None:
+                entry.hinted_at = now()
             self._look_at(entry, max(now() + HELP_SECONDS, entry.spared_at + SPARED_SECONDS))
         else:
             self._look_at(entry, max(now(), entry.left_at + ECHO_SECONDS))
@@ -299,9 +300,13 @@ class StoreSchedule:
         return Attendance(dict.fromkeys(boxes, 0.0), None)  # a store without `attend` is polled
 
     def _lease(self, entry: Entry) -> timedelta:
-        """Returns zero for some seconds after a lease of this process has ended, so that another one can take it."""
-        is_handover = entry.held_until and entry.held_until <= now() < entry.held_until + self._handover_seconds()
-        return NO_LEASE if is_handover else LEASE
+        """Returns the soft lease to ask for: none for some seconds after a lease has ended, of this process or another.
+
+        In these seconds, a process that attends fewer stores can take it. So the stores are shared, also if the leases
+        of many stores end at the same time.
+        """
+        ended_at = entry.held_until or entry.free_at
+        return NO_LEASE if ended_at and ended_at <= now() < ended_at + self._handover_seconds() else LEASE
 
     def _handover_seconds(self) -> float:
         """Returns the pause after the end of a lease: it is shorter in a process that attends fewer stores."""
@@ -312,7 +317,7 @@ class StoreSchedule:
         at = now()
         self._note_lease(entry, attendance.free_in, lease)
         is_attended_elsewhere = attendance.free_in is not None and at >= entry.helps_until
-        patience = HELP_SECONDS if is_attended_elsewhere else 0.0
+        patience = self._patience(entry, at) if is_attended_elsewhere else 0.0
         is_ready, next_look = False, self._regular_look(entry)
         for key, seconds in attendance.due.items():
             if seconds > -patience:
@@ -325,9 +330,9 @@ class StoreSchedule:
         if is_attended_elsewhere:
             if is_ready:
                 entry.helps_until = entry.free_at
-            elif entry.is_hinted:
+            elif entry.hinted_at is not None:
                 entry.spared_at = at
-        entry.is_hinted = False
+        entry.hinted_at = None
         if entry.uncommitted_since is not None:
             waited = at - entry.uncommitted_since
             if is_ready or waited > UNCOMMITTED_SECONDS:
@@ -335,6 +340,14 @@ class StoreSchedule:
             else:
                 next_look = min(next_look, at + max(waited, FIRST_PAUSE))
         return is_ready, next_look
+
+    def _patience(self, entry: Entry, at: float) -> float:
+        """Returns how long a message may be due before this process helps the one that attends the store.
+
+        A message that was due before the last hint and still waits shows that the other process has ended or is too
+        slow. A message that came after it shows nothing: the other process may not know of it yet.
+        """
+        return HELP_SECONDS if entry.hinted_at is None else max(at - entry.hinted_at, HELP_SECONDS)
 
     def _note_lease(self, entry: Entry, free_in: float | None, lease: timedelta) -> None:
         was_held, at = bool(entry.held_until), now()
