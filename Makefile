@@ -39,7 +39,8 @@ mutants: $(READY) ## Whether tests notice when the code is wrong: applies requir
 
 chaos: $(READY) ## Killed workers and servers, failover, every order of statements, every state of the FIFO rules: half an hour
 	POSTROOM_CHAOS=1 POSTROOM_HISTORIES=700 POSTROOM_RESTARTS=200 $(BIN)/pytest tests/postgres_chaos tests/redis_chaos tests/join_load tests/many \
-		tests/exploration tests/histories tests/runtime/test_kill.py tests/runtime/test_order.py --quiet -s
+		tests/exploration tests/histories tests/runtime/test_kill.py tests/runtime/test_order.py \
+		tests/scenarios/test_guard_kills.py --quiet -s
 
 requirements: $(READY) ## Whether each requirement of the built areas is proven; rewrites requirements/coverage.md
 	$(BIN)/python tools/requirements.py

@@ -33,7 +33,7 @@ def guarded(guard: Any, function: Any, **options: Any) -> Any:
     return guard.once(**options)(in_task)
 
 
-@pytest.mark.req("CEB-036", "CEB-037", "CEB-038", "CEB-039", "KOAN-031", "KOAN-032")
+@pytest.mark.req("CEB-036", "CEB-037", "CEB-038", "CEB-039", "KOAN-031")
 async def test_the_defaults(room: Any) -> None:
     guard = room.guard("billing")
     policy, box = guard.policy, guard.box

@@ -1,13 +1,13 @@
 """The table of docs/explanation/twice-or-never.md: what each mode does if the store fails or has forgotten a key.
 
-The other rows are in test_guard_runs.py, tests/scenarios/test_guard_processes.py and tests/scenarios/test_guard_kills.py.
+The other rows are in test_guard_runs.py, and in test_guard_processes.py and test_guard_kills.py of tests/scenarios.
 """
 
 from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from typing import Any, get_args
@@ -158,5 +158,3 @@ async def test_a_key_that_was_purged_runs_again(room: Any, mode: Mode, clock: Fr
     assert await settled(charge.guard.purge()) == 1
     await settled(charge.deliver("1"))
     assert charge.calls == ["1", "1"]
-
-

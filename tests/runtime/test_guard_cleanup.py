@@ -33,7 +33,7 @@ async def complete(guard: Any, *keys: str) -> None:
             assert run.acquired
 
 
-@pytest.mark.req("CEB-029", "CEB-032", "CEB-034", "CEB-041")
+@pytest.mark.req("CEB-029", "CEB-032", "CEB-034")
 async def test_it_purges_at_its_interval_until_the_room_stops(
     open_room: OpenRoom, clock: FrozenClock, events: Events, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -58,6 +58,18 @@ async def test_it_purges_at_its_interval_until_the_room_stops(
     await room.stop()
     assert cleanup_tasks() == []
     assert events.of("reap") == []  # a late outcome still counts
+
+
+@pytest.mark.req("CEB-041", "CEB-042")
+async def test_one_call_sets_the_options_and_the_cleanup(
+    open_room: OpenRoom, clock: FrozenClock, events: Events
+) -> None:
+    room = await open_room(clock, observers=[events])  # without handlers and options, a room cleans nothing else
+    guard = room.guard("billing", retention=timedelta(days=14), cleanup_interval=SOON)
+    await complete(guard, "1")
+    clock.advance(timedelta(days=14))
+    await room.start()
+    await events.wait("purge", lambda event: event.result == 1)
 
 
 @pytest.mark.req("CEB-029", "CEB-037")

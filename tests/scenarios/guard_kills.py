@@ -1,4 +1,4 @@
-"""Deliveries that end by SIGKILL before or after a chosen await: python -m tests.scenarios.guard_kills URL PREFIX MODE LEDGER.
+"""Deliveries that end by SIGKILL before or after an await: python -m tests.scenarios.guard_kills URL PREFIX MODE LEDGER.
 
 For each line on stdin, `KEY STEP SECONDS`, it forks a process that delivers one message. There the process
 waits for so many seconds, in which a request that is on its way may arrive, and kills itself. Writes
@@ -35,7 +35,7 @@ class Fuse:
             return
         self._left -= 1
         if self._left == 0:
-            time.sleep(self._seconds)  # noqa: ASYNC251 - the loop must not go on
+            time.sleep(self._seconds)  # the loop must not go on
             os.kill(os.getpid(), signal.SIGKILL)
 
     def make_task(self, loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> asyncio.Task[Any]:
@@ -93,7 +93,14 @@ async def deliver(url: str, prefix: str, mode: Any, ledger: Path, key: str, fuse
         fuse.is_lit = False
 
 
+async def warm_up(url: str, prefix: str) -> None:
+    """Imports what a delivery imports, and closes its connections: a fork must not inherit them."""
+    async with Postroom(url, **({"prefix": prefix} if prefix else {})) as room, room.guard("warm").run("1"):
+        pass
+
+
 def main(url: str, prefix: str, mode: str, ledger: str) -> None:
+    asyncio.run(warm_up(url, prefix))
     for line in sys.stdin:
         key, step, seconds = line.split()
         child = os.fork()
