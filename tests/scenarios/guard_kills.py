@@ -1,8 +1,8 @@
-"""Deliveries that end by SIGKILL before or after an await: python -m tests.scenarios.guard_kills URL PREFIX MODE LEDGER.
+"""Deliveries that end by SIGKILL at an await: python -m tests.scenarios.guard_kills URL PREFIX MODE LEDGER.
 
-For each line on stdin, `KEY STEP SECONDS`, it forks a process that delivers one message. There the process
-waits for so many seconds, in which a request that is on its way may arrive, and kills itself. Writes
-`killed` or `ended`. To fork is quicker than to start Python anew.
+For each line on stdin, `KEY STEP SECONDS`, it forks a process that delivers one message. STEP counts the beginnings and
+the ends of awaits, in all tasks. There the process waits for so many seconds, in which a request that is on its way may
+arrive, and kills itself. The program writes `killed` or `ended`. To fork is quicker than to start Python anew.
 """
 
 from __future__ import annotations
@@ -71,10 +71,15 @@ class Counted:
             self._fuse.burn()
 
 
+def open_room(url: str, prefix: str) -> Postroom:
+    options: dict[str, Any] = {"prefix": prefix} if prefix else {}
+    return Postroom(url, **options)
+
+
 async def deliver(url: str, prefix: str, mode: Any, ledger: Path, key: str, fuse: Fuse) -> None:
     """Delivers a message. The handler appends its key to the ledger; a transactional one also writes to an outbox."""
     asyncio.get_running_loop().set_task_factory(fuse.make_task)
-    async with Postroom(url, **({"prefix": prefix} if prefix else {})) as room:
+    async with open_room(url, prefix) as room:
         guard, effects = room.guard("billing", mode=mode), room.outbox("effects")
         await guard.find()  # connects: what is killed before is no delivery
 
@@ -86,7 +91,8 @@ async def deliver(url: str, prefix: str, mode: Any, ledger: Path, key: str, fuse
                 await effects.enqueue("charged", key, tx=tx)
             await asyncio.sleep(0)
 
-        run = asyncio.create_task(guard.once("key", handler=HANDLER)(charge)(key))  # type: ignore[arg-type]
+        guarded: Any = guard.once("key", handler=HANDLER)(charge)
+        run: asyncio.Task[None] = asyncio.create_task(guarded(key))
         fuse.is_lit = True
         await run
         fuse.burn()
@@ -95,7 +101,7 @@ async def deliver(url: str, prefix: str, mode: Any, ledger: Path, key: str, fuse
 
 async def warm_up(url: str, prefix: str) -> None:
     """Imports what a delivery imports, and closes its connections: a fork must not inherit them."""
-    async with Postroom(url, **({"prefix": prefix} if prefix else {})) as room, room.guard("warm").run("1"):
+    async with open_room(url, prefix) as room, room.guard("warm").run("1"):
         pass
 
 
