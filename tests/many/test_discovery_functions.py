@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,39 @@ class TestFunctions:
         await handled.until(("acme", "1"))
         await soon(room.stop())
         await soon(room.close())
+
+    async def test_a_plain_function_that_hangs(
+        self, open_room: OpenRoom, urls: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It takes one thread, and none of the event loop."""
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        goes_on = threading.Event()
+        calls: list[threading.Thread] = []
+
+        def discover() -> Any:
+            calls.append(threading.current_thread())
+            if len(calls) == 2:
+                goes_on.wait(30)
+            return urls
+
+        room = open_room(discover=discover)
+        await room.refresh()
+        try:
+            monkeypatch.setattr("postroom._many.discovery.LONGEST_CALL_SECONDS", 0.05)
+            with Logged() as logged:
+                for _ in range(4):
+                    await room.refresh()
+                assert len(calls) == 2, "no call begins before the last one has returned"
+                assert await soon(asyncio.to_thread(lambda: "free"), 5) == "free"
+                assert room.router.keys == list(KEYS)
+                assert len(logged.saying("the discovery of stores failed")) == 1
+                goes_on.set()
+                monkeypatch.setattr("postroom._many.discovery.LONGEST_CALL_SECONDS", 10)
+                await room.refresh()
+                assert len(calls) == 3
+                assert len(logged.saying("the discovery of stores works again")) == 1
+        finally:
+            goes_on.set()
 
     async def test_a_timeout_keeps_the_list(
         self, open_room: OpenRoom, directory: Directory, monkeypatch: pytest.MonkeyPatch
