@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from postroom._many.store_schedule import StoreSchedule
 from postroom._many.workers import TenantWorkers
 from tests.many.conftest import OpenRoom
 from tests.many.directory import SHORT, Directory
-from tests.many.stores import KEYS, Handled, Looks, migrated, mixed, new_database
+from tests.many.stores import KEYS, Handled, Looks, becomes, migrated, mixed, new_database
 from tests.runtime.support import Gate, put, states
 
 
@@ -71,10 +72,6 @@ class TestChanges:
             del directory.stores["bolt"]
             await directory.called()
             assert room.router.keys == ["acme", "crow"]
-            with pytest.raises(StoreNotFound):
-                getattr(room.router, kind)("bolt")
-            with pytest.raises(StoreNotFound, match="was removed"):
-                await put(box, "6")
             assert opened.calls, "it is open while its handler runs"
             gate.open()
             async with Postroom(urls["bolt"]) as alone:
@@ -91,7 +88,48 @@ class TestChanges:
                 async with asyncio.timeout(10):
                     while opened.calls or opened in room.router._tenants.stores._detached:
                         await directory.called(1)
+            with pytest.raises(StoreNotFound):
+                getattr(room.router, kind)("bolt")
+            with pytest.raises(StoreNotFound, match="was removed"):
+                await put(box, "6")
             assert len(gate.entered) == 1
+
+    @pytest.mark.parametrize("transactional", [True, False])
+    async def test_a_handler_of_a_removed_store_uses_its_outbox(
+        self, open_room: OpenRoom, directory: Directory, urls: dict[str, str], transactional: bool
+    ) -> None:
+        room = open_room(discover=directory, refresh=timedelta(hours=1))
+        gate = Gate()
+        room.outbox()
+
+        async def in_transaction(message: Message[Any], tx: Any) -> None:
+            await gate(message)
+            for each in (room.router.outbox(message.store), kept):
+                await each.enqueue("t", "x", tx=tx)
+
+        async def alone(message: Message[Any]) -> None:
+            await gate(message)
+            for each in (room.router.outbox(message.store), kept):
+                await each.enqueue("t", "x")
+
+        room.inbox().handler("t", transactional=transactional)(in_transaction if transactional else alone)
+        async with room:
+            kept = room.router.outbox("bolt")
+            await put(room.router.inbox("bolt"), "1")
+            await gate.reached(1)
+            tenant = room.router._registry.get("bolt")
+            del directory.stores["bolt"]
+            await room.refresh()
+            assert "bolt" not in room.router
+            gate.open()
+            await becomes(lambda: not tenant.visits and not room.router._tenants.stores._detached)
+            with pytest.raises(StoreNotFound):
+                room.router.outbox("bolt")
+            with pytest.raises(StoreNotFound, match="was removed"):
+                await put(kept, "later")
+        async with Postroom(urls["bolt"]) as other:
+            assert await states(other.inbox()) == {"1": State.DONE}
+            assert len(await other.outbox().find()) == 2
 
     @pytest.mark.req("IBX-097", "OBX-073", "IBX-089", "OBX-064")
     async def test_unchanged_stores_are_kept(

@@ -178,9 +178,11 @@ class Dispatcher:
             )
             if visit.is_stopped:
                 return
+            tenant.visits.add(visit)
             try:
                 await pump.drain()
             finally:
+                tenant.visits.discard(visit)
                 if self._errors is not None:
                     self.raised |= pump.raised
 

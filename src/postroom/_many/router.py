@@ -145,6 +145,8 @@ class Router(Generic[InboxT, OutboxT, GuardT, StoreT]):
 
     def _once(self, tenant: Tenant, name: str, make: Callable[[], Made]) -> Made:
         """Returns what was made for this tenant under this name, or makes it."""
+        if tenant.is_removed:
+            return make()  # it is not kept: a new tenant may get this identifier
         made = self._made.setdefault(tenant.key, {})
         if name not in made:
             made[name] = make()
