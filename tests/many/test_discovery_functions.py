@@ -156,6 +156,45 @@ class TestFunctions:
             assert "crow" not in room.router
             assert room.router.keys == list(KEYS)
 
+    def test_threads_share_a_call(self, tmp_path: Path) -> None:
+        """One thread reads the list. The others wait for the first list, and use an old one meanwhile."""
+        urls = databases("sqlite", tmp_path)
+        begun, goes_on, calls = threading.Event(), threading.Event(), list[threading.Thread]()
+
+        def discover() -> Any:
+            calls.append(threading.current_thread())
+            begun.set()
+            goes_on.wait(10)
+            return urls
+
+        with (
+            ThreadPoolExecutor(10) as threads,
+            SyncPostroom(discover=discover, refresh=timedelta(seconds=1000)) as room,
+        ):
+            ready = threading.Barrier(10)
+
+            def keys() -> list[str]:
+                ready.wait(10)
+                return room.router.keys
+
+            found = [threads.submit(keys) for _ in range(10)]
+            begun.wait(10)
+            goes_on.set()
+            assert [each.result(10) for each in found] == [list(KEYS)] * 10
+            assert len(calls) == 1
+            begun.clear()
+            goes_on.clear()
+            discovery = room.router._tenants.discovery
+            assert discovery is not None
+            discovery._seconds = 0.0
+            reader = threads.submit(lambda: room.router.keys)
+            begun.wait(10)
+            others = [threads.submit(lambda: room.router.keys) for _ in range(5)]
+            assert [each.result(5) for each in others] == [list(KEYS)] * 5
+            goes_on.set()
+            assert reader.result(10) == list(KEYS)
+            assert len(calls) == 2
+
     def test_a_sync_room_needs_a_plain_function(self) -> None:
         async def discover() -> Any:
             return {}

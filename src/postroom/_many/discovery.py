@@ -46,6 +46,11 @@ class Discovery:
         """Why stores are left out, by identifier."""
 
     @property
+    def has_list(self) -> bool:
+        """Whether a call has succeeded."""
+        return self._read_at is not None
+
+    @property
     def pause(self) -> float:
         """Seconds until the next discovery."""
         if self._read_at is None:
