@@ -183,10 +183,10 @@ class TestChanges:
     async def test_a_store_that_comes_back_while_its_handler_runs(
         self, open_room: OpenRoom, directory: Directory, urls: dict[str, str]
     ) -> None:
-        """The visit of the removed store ends; then the new one is looked at."""
+        """The new one does not wait until the visit of the removed store has ended."""
         room = open_room(discover=directory, refresh=SHORT, notify=False)
         gate = Gate()
-        room.inbox().handler("t")(gate)
+        room.inbox(concurrency=2, batch_size=1).handler("t")(gate)
         async with room:
             await put(room.router.inbox("bolt"), "1")
             await gate.reached(1)
@@ -195,8 +195,32 @@ class TestChanges:
             directory.stores = urls
             await directory.called()
             await put(room.router.inbox("bolt"), "2")
-            gate.open()
             await gate.reached(2)
+            gate.open()
+
+    @pytest.mark.parametrize("kind", ["another database", "another weight"])
+    async def test_another_configuration_while_a_handler_runs(
+        self, open_room: OpenRoom, directory: Directory, urls: dict[str, str], engine: str, tmp_path: Path, kind: str
+    ) -> None:
+        """Its messages do not wait for the handlers of the earlier configuration, whose outcomes are stored."""
+        room = open_room(discover=directory, refresh=timedelta(hours=1))
+        gate = Gate()
+        room.inbox(concurrency=2, batch_size=1).handler("t")(gate)
+        is_moved = kind == "another database"
+        url = migrated(new_database(engine, tmp_path, "another")) if is_moved else urls["bolt"]
+        async with room:
+            await put(room.router.inbox("bolt"), "1")
+            await gate.reached(1)
+            directory.stores["bolt"] = StoreConfig(url, weight=2)
+            await room.refresh()
+            await put(room.router.inbox("bolt"), "2")
+            await gate.reached(2)
+            gate.open()
+        found: dict[str, State] = {}
+        for each in {urls["bolt"], url}:
+            async with Postroom(each) as other:
+                found |= await states(other.inbox())
+        assert found == {"1": State.DONE, "2": State.DONE}
 
     async def test_stores_come_and_go_under_load(self, open_room: OpenRoom, directory: Directory) -> None:
         room = open_room(discover=directory, refresh=SHORT)
