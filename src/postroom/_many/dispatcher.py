@@ -206,7 +206,7 @@ class Dispatcher:
         elif visit.has_more:
             self._ready[tenant.key] = tenant
         elif self._errors is None:
-            self._schedule.visit_ended(tenant, visit.total)
+            self._schedule.visit_ended(tenant, visit.total, self.box.work.idle[1].total_seconds())
 
     def _is_current(self, visit: Visit) -> bool:
         """Returns False if the store of a visit was removed, or has another configuration."""
