@@ -146,4 +146,4 @@ async def test_a_retry_is_logged_with_the_name_that_the_room_gives(caplog: pytes
 
     caplog.set_level(logging.INFO, "postroom")
     await wrap_for_room(Failing(), "async", retry=StorageRetry(), name="acme").counts(BOX)
-    assert [record.getMessage() for record in caplog.records] == ["acme: ConnectionError; trying again"]
+    assert [record.getMessage() for record in caplog.records] == ["store=acme: ConnectionError; trying again"]

@@ -72,6 +72,10 @@ def test_a_uuid_is_its_text() -> None:
         ({"a": {"url": "memory://", "weight": float("nan")}}, "weight must be between"),
         ({"a": {"url": "memory://", "concurrency": 0}}, "concurrency"),
         ({"a": {"url": "memory://", "schema": "x"}}, "schema"),
+        ({"a": {"url": "memory://", "schema": 7}}, "schema must be a str"),
+        ({"a": {"url": "memory://", "prefix": 7}}, "prefix must be a str"),
+        ({"a": {"url": "memory://", "prefix": "a b"}}, "prefix 'a b'"),
+        ({"a": {"url": "memory://", "deploy_schema": "no"}}, "deploy_schema must be True or False"),
         ({"a": "sqlite://relative.db"}, "three slashes"),
         ({"a": "nothing://"}, "no store for nothing"),
         ({"a": "just text"}, "not a URL"),
@@ -91,6 +95,8 @@ def test_what_is_refused(kind: Any, stores: Any, text: str) -> None:
         f"postgresql://jane:{SECRET}@db:port/one",
         f"redis://:{SECRET}@cache:port/0",
         f"redis://:{SECRET}@[cache/0",
+        f"rediss://jane:{SECRET}@cache:1:2/0",
+        f"redis+cluster://jane:{SECRET}@one:1,two:2:3",
         f"user={SECRET} dbname=one",
         f"nothing://jane:{SECRET}@db/one",
     ],
@@ -103,6 +109,14 @@ def test_a_password_is_in_no_error(kind: Any, url: str) -> None:
     while error is not None:
         assert SECRET not in str(error)
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+@pytest.mark.parametrize(
+    "options", [{"prefix": 7}, {"prefix": "a b"}, {"schema": 7}, {"deploy_schema": "no"}, {"deploy_schema": 1}]
+)
+def test_a_configuration_checks_its_options(options: Any) -> None:
+    with pytest.raises((ArgumentTypeError, ArgumentValueError), match=next(iter(options))):
+        StoreConfig("sqlite:///a.db", **options)
 
 
 def test_a_configuration_does_not_show_its_url() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from postroom._many.store_schedule import StoreSchedule
 from postroom._many.workers import TenantWorkers
 from tests.many.conftest import OpenRoom
 from tests.many.directory import SHORT, Directory
-from tests.many.stores import KEYS, Handled, Looks, migrated, mixed, new_database
+from tests.many.stores import KEYS, Handled, Looks, becomes, migrated, mixed, new_database
 from tests.runtime.support import Gate, put, states
 
 
@@ -71,10 +72,6 @@ class TestChanges:
             del directory.stores["bolt"]
             await directory.called()
             assert room.router.keys == ["acme", "crow"]
-            with pytest.raises(StoreNotFound):
-                getattr(room.router, kind)("bolt")
-            with pytest.raises(StoreNotFound, match="was removed"):
-                await put(box, "6")
             assert opened.calls, "it is open while its handler runs"
             gate.open()
             async with Postroom(urls["bolt"]) as alone:
@@ -91,7 +88,48 @@ class TestChanges:
                 async with asyncio.timeout(10):
                     while opened.calls or opened in room.router._tenants.stores._detached:
                         await directory.called(1)
+            with pytest.raises(StoreNotFound):
+                getattr(room.router, kind)("bolt")
+            with pytest.raises(StoreNotFound, match="was removed"):
+                await put(box, "6")
             assert len(gate.entered) == 1
+
+    @pytest.mark.parametrize("transactional", [True, False])
+    async def test_a_handler_of_a_removed_store_uses_its_outbox(
+        self, open_room: OpenRoom, directory: Directory, urls: dict[str, str], transactional: bool
+    ) -> None:
+        room = open_room(discover=directory, refresh=timedelta(hours=1))
+        gate = Gate()
+        room.outbox()
+
+        async def in_transaction(message: Message[Any], tx: Any) -> None:
+            await gate(message)
+            for each in (room.router.outbox(message.store), kept):
+                await each.enqueue("t", "x", tx=tx)
+
+        async def alone(message: Message[Any]) -> None:
+            await gate(message)
+            for each in (room.router.outbox(message.store), kept):
+                await each.enqueue("t", "x")
+
+        room.inbox().handler("t", transactional=transactional)(in_transaction if transactional else alone)
+        async with room:
+            kept = room.router.outbox("bolt")
+            await put(room.router.inbox("bolt"), "1")
+            await gate.reached(1)
+            tenant = room.router._registry.get("bolt")
+            del directory.stores["bolt"]
+            await room.refresh()
+            assert "bolt" not in room.router
+            gate.open()
+            await becomes(lambda: not tenant.visits and not room.router._tenants.stores._detached)
+            with pytest.raises(StoreNotFound):
+                room.router.outbox("bolt")
+            with pytest.raises(StoreNotFound, match="was removed"):
+                await put(kept, "later")
+        async with Postroom(urls["bolt"]) as other:
+            assert await states(other.inbox()) == {"1": State.DONE}
+            assert len(await other.outbox().find()) == 2
 
     @pytest.mark.req("IBX-097", "OBX-073", "IBX-089", "OBX-064")
     async def test_unchanged_stores_are_kept(
@@ -145,10 +183,10 @@ class TestChanges:
     async def test_a_store_that_comes_back_while_its_handler_runs(
         self, open_room: OpenRoom, directory: Directory, urls: dict[str, str]
     ) -> None:
-        """The visit of the removed store ends; then the new one is looked at."""
+        """The new one does not wait until the visit of the removed store has ended."""
         room = open_room(discover=directory, refresh=SHORT, notify=False)
         gate = Gate()
-        room.inbox().handler("t")(gate)
+        room.inbox(concurrency=2, batch_size=1).handler("t")(gate)
         async with room:
             await put(room.router.inbox("bolt"), "1")
             await gate.reached(1)
@@ -157,8 +195,32 @@ class TestChanges:
             directory.stores = urls
             await directory.called()
             await put(room.router.inbox("bolt"), "2")
-            gate.open()
             await gate.reached(2)
+            gate.open()
+
+    @pytest.mark.parametrize("kind", ["another database", "another weight"])
+    async def test_another_configuration_while_a_handler_runs(
+        self, open_room: OpenRoom, directory: Directory, urls: dict[str, str], engine: str, tmp_path: Path, kind: str
+    ) -> None:
+        """Its messages do not wait for the handlers of the earlier configuration, whose outcomes are stored."""
+        room = open_room(discover=directory, refresh=timedelta(hours=1))
+        gate = Gate()
+        room.inbox(concurrency=2, batch_size=1).handler("t")(gate)
+        is_moved = kind == "another database"
+        url = migrated(new_database(engine, tmp_path, "another")) if is_moved else urls["bolt"]
+        async with room:
+            await put(room.router.inbox("bolt"), "1")
+            await gate.reached(1)
+            directory.stores["bolt"] = StoreConfig(url, weight=2)
+            await room.refresh()
+            await put(room.router.inbox("bolt"), "2")
+            await gate.reached(2)
+            gate.open()
+        found: dict[str, State] = {}
+        for each in {urls["bolt"], url}:
+            async with Postroom(each) as other:
+                found |= await states(other.inbox())
+        assert found == {"1": State.DONE, "2": State.DONE}
 
     async def test_stores_come_and_go_under_load(self, open_room: OpenRoom, directory: Directory) -> None:
         room = open_room(discover=directory, refresh=SHORT)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,39 @@ class TestFunctions:
         await handled.until(("acme", "1"))
         await soon(room.stop())
         await soon(room.close())
+
+    async def test_a_plain_function_that_hangs(
+        self, open_room: OpenRoom, urls: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It takes one thread, and none of the event loop."""
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        goes_on = threading.Event()
+        calls: list[threading.Thread] = []
+
+        def discover() -> Any:
+            calls.append(threading.current_thread())
+            if len(calls) == 2:
+                goes_on.wait(30)
+            return urls
+
+        room = open_room(discover=discover)
+        await room.refresh()
+        try:
+            monkeypatch.setattr("postroom._many.discovery.LONGEST_CALL_SECONDS", 0.05)
+            with Logged() as logged:
+                for _ in range(4):
+                    await room.refresh()
+                assert len(calls) == 2, "no call begins before the last one has returned"
+                assert await soon(asyncio.to_thread(lambda: "free"), 5) == "free"
+                assert room.router.keys == list(KEYS)
+                assert len(logged.saying("the discovery of stores failed")) == 1
+                goes_on.set()
+                monkeypatch.setattr("postroom._many.discovery.LONGEST_CALL_SECONDS", 10)
+                await room.refresh()
+                assert len(calls) == 3
+                assert len(logged.saying("the discovery of stores works again")) == 1
+        finally:
+            goes_on.set()
 
     async def test_a_timeout_keeps_the_list(
         self, open_room: OpenRoom, directory: Directory, monkeypatch: pytest.MonkeyPatch
@@ -121,6 +155,45 @@ class TestFunctions:
         with SyncPostroom(discover=lambda: urls, refresh=timedelta(microseconds=1)) as room:
             assert "crow" not in room.router
             assert room.router.keys == list(KEYS)
+
+    def test_threads_share_a_call(self, tmp_path: Path) -> None:
+        """One thread reads the list. The others wait for the first list, and use an old one meanwhile."""
+        urls = databases("sqlite", tmp_path)
+        begun, goes_on, calls = threading.Event(), threading.Event(), list[threading.Thread]()
+
+        def discover() -> Any:
+            calls.append(threading.current_thread())
+            begun.set()
+            goes_on.wait(10)
+            return urls
+
+        with (
+            ThreadPoolExecutor(10) as threads,
+            SyncPostroom(discover=discover, refresh=timedelta(seconds=1000)) as room,
+        ):
+            ready = threading.Barrier(10)
+
+            def keys() -> list[str]:
+                ready.wait(10)
+                return room.router.keys
+
+            found = [threads.submit(keys) for _ in range(10)]
+            begun.wait(10)
+            goes_on.set()
+            assert [each.result(10) for each in found] == [list(KEYS)] * 10
+            assert len(calls) == 1
+            begun.clear()
+            goes_on.clear()
+            discovery = room.router._tenants.discovery
+            assert discovery is not None
+            discovery._seconds = 0.0
+            reader = threads.submit(lambda: room.router.keys)
+            begun.wait(10)
+            others = [threads.submit(lambda: room.router.keys) for _ in range(5)]
+            assert [each.result(5) for each in others] == [list(KEYS)] * 5
+            goes_on.set()
+            assert reader.result(10) == list(KEYS)
+            assert len(calls) == 2
 
     def test_a_sync_room_needs_a_plain_function(self) -> None:
         async def discover() -> Any:

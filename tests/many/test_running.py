@@ -107,6 +107,22 @@ async def test_a_handler_that_comes_later_gets_hints(
     await handled.until(("acme", "1"))
 
 
+async def test_a_message_of_another_topic_delays_the_others_for_a_poll_interval(
+    open_room: OpenRoom, urls: dict[str, str], handled: Handled, looks: Looks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is due, and this process cannot claim it, so each visit finds nothing."""
+    monkeypatch.setattr("postroom._many.store_schedule.FIRST_PAUSE", 60.0)
+    room = open_room({"acme": urls["acme"]}, notify=False)
+    longest = timedelta(seconds=0.1)
+    room.inbox(only_handled=True, poll_interval=longest, max_poll_interval=longest).handler("t")(handled)
+    inbox = room.router.inbox("acme")
+    await put(inbox, "other", topic="other")
+    async with room:
+        await looks.until("acme", count=2)
+        await put(inbox, "1", due=datetime.now(UTC) + timedelta(seconds=0.2))
+        await handled.until(("acme", "1"))
+
+
 async def test_drain(open_room: OpenRoom, tmp_path: Path, handled: Handled) -> None:
     room = open_room(mixed(tmp_path))
 

@@ -9,7 +9,7 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
 
 from postroom._boxes import check
-from postroom._kernel.prefix import DEFAULT_PREFIX
+from postroom._kernel.prefix import DEFAULT_PREFIX, check_prefix
 from postroom._kernel.texts import escape
 from postroom.errors import ArgumentTypeError, ArgumentValueError, PostroomError
 
@@ -43,6 +43,12 @@ class StoreConfig:
         url: object = self.url
         if not isinstance(url, str):
             raise ArgumentTypeError(f"url must be a str, not {type(url).__name__}")
+        check_prefix(self.prefix)
+        schema: object = self.schema
+        if not isinstance(schema, str | None):
+            raise ArgumentTypeError(f"schema must be a str, not {type(schema).__name__}")
+        if self.deploy_schema is not None:
+            check.flag("deploy_schema", self.deploy_schema)
         weight: object = self.weight
         if not isinstance(weight, int | float) or isinstance(weight, bool):
             raise ArgumentTypeError(f"weight must be a number, not {type(weight).__name__}")

@@ -11,6 +11,7 @@ from typing import Any
 from postroom._kernel.program import Mode, Program, call
 from postroom._kernel.texts import ErrorTexts
 from postroom._many.config import Discover, StoreConfig, configs_of
+from postroom._many.discovery_thread import DiscoveryThread
 from postroom._many.registry import Change, Registry
 from postroom.errors import ArgumentTypeError, PostroomError
 
@@ -29,6 +30,7 @@ class Discovery:
         if not callable(discover):
             raise ArgumentTypeError(f"discover must be a function, not {type(discover).__name__}")
         self._discover = discover
+        self._thread = DiscoveryThread(discover)
         method = getattr(discover, "__call__", None)  # noqa: B004 - of an object, which may be async as well
         self._is_async = inspect.iscoroutinefunction(discover) or inspect.iscoroutinefunction(method)
         self._seconds = refresh.total_seconds()
@@ -42,6 +44,11 @@ class Discovery:
         self._must_confirm = False
         self._refused: dict[str, str] = {}
         """Why stores are left out, by identifier."""
+
+    @property
+    def has_list(self) -> bool:
+        """Whether a call has succeeded."""
+        return self._read_at is not None
 
     @property
     def pause(self) -> float:
@@ -143,5 +150,5 @@ class Discovery:
         async with asyncio.timeout(LONGEST_CALL_SECONDS):
             if self._is_async:
                 return await self._discover()  # type: ignore[misc]
-            result = await asyncio.to_thread(self._discover)  # it may read a database, which blocks
+            result: object = await self._thread.call()  # it may read a database, which blocks
             return await result if inspect.isawaitable(result) else result

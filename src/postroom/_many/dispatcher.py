@@ -51,7 +51,9 @@ class Dispatcher:
         self._most_visits = self.box.work.concurrency + selection.overlap
         self._ready: dict[str, Tenant] = {}
         """The stores that are ready, and not being visited. The one that waits the longest comes first."""
-        self._visits: dict[str, Visit] = {}
+        self._visits: set[Visit] = set()
+        self._claiming: dict[str, Visit] = {}
+        """The visits by store, without those whose store was removed or has another configuration."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
         """Set when a visit may begin or has ended."""
@@ -99,7 +101,7 @@ class Dispatcher:
     def stop(self) -> None:
         """Begins no visits, and stops those that are under way."""
         self._is_stopping = True
-        for visit in self._visits.values():
+        for visit in self._visits:
             visit.stop()
         self._changed.set()
 
@@ -116,7 +118,7 @@ class Dispatcher:
 
     def add_ready(self, tenant: Tenant) -> None:
         """Makes a store ready."""
-        visit = self._visits.get(tenant.key)
+        visit = self._claiming.get(tenant.key)
         if visit is None:
             self._ready.setdefault(tenant.key, tenant)
             self._changed.set()
@@ -128,10 +130,11 @@ class Dispatcher:
         self._ready.pop(key, None)
 
     def remove(self, key: str) -> None:
-        """Makes a store not ready, and stops its visit."""
+        """Makes a store not ready, and stops its visit. Another store of this identifier does not wait for its end."""
         self.remove_ready(key)
-        if key in self._visits:
-            self._visits[key].stop()
+        visit = self._claiming.pop(key, None)
+        if visit is not None:
+            visit.stop()
 
     # -- visits --------------------------------------------------------------------------------------------------
 
@@ -142,7 +145,8 @@ class Dispatcher:
             if key is None:
                 return True
             limit = self._limit(key)
-            visit = self._visits[key] = Visit(self._ready.pop(key), self, self._slots, limit)
+            visit = self._claiming[key] = Visit(self._ready.pop(key), self, self._slots, limit)
+            self._visits.add(visit)
             task = asyncio.create_task(self._visit(visit))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -150,21 +154,21 @@ class Dispatcher:
 
     @property
     def _has_place(self) -> bool:
-        return sum(not visit.is_detached for visit in self._visits.values()) < self._most_visits
+        return sum(not visit.is_detached for visit in self._visits) < self._most_visits
 
     def _limit(self, key: str) -> int:
         return self._selection.limit(key, self.box.work.batch_size)
 
     async def _visit(self, visit: Visit) -> None:
         timer = asyncio.get_running_loop().call_later(SLOW_SECONDS, self._detach_slow, visit)
-        tenant, error = visit.tenant, None
+        error = None
         try:
             await self._claim_and_handle(visit)
         except Exception as raised:  # noqa: BLE001 - other stores go on
             error = raised
         finally:
             timer.cancel()
-            del self._visits[tenant.key]
+            self._visits.discard(visit)
             self.claimed += visit.total
             self._changed.set()
         self._visit_ended(visit, error)
@@ -178,19 +182,22 @@ class Dispatcher:
             )
             if visit.is_stopped:
                 return
+            tenant.visits.add(visit)
             try:
                 await pump.drain()
             finally:
+                tenant.visits.discard(visit)
                 if self._errors is not None:
                     self.raised |= pump.raised
 
     def _visit_ended(self, visit: Visit, error: Exception | None) -> None:
-        tenant, seconds = visit.tenant, visit.time.take()
-        if not visit.has_more:
+        tenant, seconds, is_current = visit.tenant, visit.time.take(), self._is_current(visit)
+        if not (visit.has_more and is_current):
             self._selection.ended(Batch(tenant.key, 0, seconds, tenant.config.weight))
-        if tenant.is_removed:
-            self._schedule.expect(tenant.key, 0.0)  # there may be another store of this identifier by now
-        elif isinstance(error, StoreBusy):
+        if not is_current:
+            return
+        del self._claiming[tenant.key]
+        if isinstance(error, StoreBusy):
             self._ready[tenant.key] = tenant  # the store did not fail: too many others are open
         elif error is not None:
             self._failed(tenant, error)
@@ -199,7 +206,11 @@ class Dispatcher:
         elif visit.has_more:
             self._ready[tenant.key] = tenant
         elif self._errors is None:
-            self._schedule.visit_ended(tenant, visit.total)
+            self._schedule.visit_ended(tenant, visit.total, self.box.work.idle[1].total_seconds())
+
+    def _is_current(self, visit: Visit) -> bool:
+        """Returns False if the store of a visit was removed, or has another configuration."""
+        return self._claiming.get(visit.tenant.key) is visit
 
     def _failed(self, tenant: Tenant, error: Exception) -> None:
         if self._errors is not None:
@@ -219,6 +230,8 @@ class Dispatcher:
 
     def may_claim_again(self, visit: Visit, claimed: int) -> bool:
         """Returns True if the selection gives the next batch to the same store, or no other store waits for it."""
+        if not self._is_current(visit):
+            return False
         tenant = visit.tenant
         key = tenant.key
         visit.is_detached = False
@@ -237,17 +250,17 @@ class Dispatcher:
         return True
 
     def _has_place_besides(self, visit: Visit) -> bool:
-        others = sum(not each.is_detached for each in self._visits.values() if each is not visit)
+        others = sum(not each.is_detached for each in self._visits if each is not visit)
         return others + 1 < self._most_visits
 
     def visit_failed(self, visit: Visit, error: Exception) -> None:
         """The store failed while messages are in hand. The visit goes on, but other stores do not wait for it."""
         self._detach(visit)
-        if self._errors is None:
+        if self._errors is None and self._is_current(visit):
             self._schedule.failed(visit.tenant, error)
 
     def visit_recovered(self, visit: Visit) -> None:
-        if self._errors is None:
+        if self._errors is None and self._is_current(visit):
             self._schedule.recovered(visit.tenant)
 
     # -- state ---------------------------------------------------------------------------------------------------
@@ -263,4 +276,4 @@ class Dispatcher:
         return sum(pump.threads for pump in self._pumps())
 
     def _pumps(self) -> list[Pump]:
-        return [visit.pump for visit in list(self._visits.values()) if visit.pump is not None]
+        return [visit.pump for visit in list(self._visits) if visit.pump is not None]

@@ -28,6 +28,8 @@ class Registry:
     def __init__(self, factory: StoreFactory) -> None:
         self._factory = factory
         self._tenants: dict[str, Tenant] = {}
+        self._leaving: dict[str, Tenant] = {}
+        """Removed tenants whose visits had not ended at the last change."""
         self._is_read = False
         """Whether there is a list of stores. It may be empty."""
         self._unconfirmed: set[str] | None = None
@@ -48,9 +50,14 @@ class Registry:
         return self._tenants.get(key)
 
     def get(self, given: object) -> Tenant:
-        """Returns the tenant of this identifier. Raises StoreNotFound."""
+        """Returns the tenant of this identifier. Raises StoreNotFound.
+
+        A removed tenant is returned until its visits have ended: the handlers that run use its boxes.
+        """
         key = key_of(given)
-        tenant = self._tenants.get(key)
+        tenant = self._tenants.get(key) or self._leaving.get(key)
+        if tenant is not None and tenant.is_gone:
+            tenant = None
         if tenant is None and not self._is_read:
             raise StoreNotFound(
                 f"this room has no store {key!r} yet, since it has not read its list of stores: start the room, or "
@@ -84,6 +91,7 @@ class Registry:
             tenant = self._tenants.pop(key)
             tenant.is_removed = True
             change.removed.append(tenant)
+        self._leaving = {each.key: each for each in [*self._leaving.values(), *change.removed] if not each.is_gone}
         for key, config in configs.items():
             known = self._tenants.get(key)
             if known is None:

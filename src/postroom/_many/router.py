@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Generic, TypeVar, cast
 from uuid import UUID
@@ -145,6 +146,8 @@ class Router(Generic[InboxT, OutboxT, GuardT, StoreT]):
 
     def _once(self, tenant: Tenant, name: str, make: Callable[[], Made]) -> Made:
         """Returns what was made for this tenant under this name, or makes it."""
+        if tenant.is_removed:
+            return make()  # it is not kept: a new tenant may get this identifier
         made = self._made.setdefault(tenant.key, {})
         if name not in made:
             made[name] = make()
@@ -193,8 +196,19 @@ class SyncRouter(Router[SyncInbox, SyncOutbox, SyncGuard, SyncRoutedStore]):
 
     _inbox, _outbox, _guard, _store = SyncInbox, SyncOutbox, SyncGuard, SyncRoutedStore
 
+    def __init__(self, tenants: Tenants, find_box: Callable[[BoxKind, str], Any]) -> None:
+        super().__init__(tenants, find_box)
+        self._refreshing = threading.RLock()
+
     def _refresh(self) -> None:
-        refresh_if_old(self._tenants)
+        """Lets one thread read the list. The others use the old one meanwhile, and wait only for the first."""
+        discovery = self._tenants.discovery
+        if discovery is None or discovery.pause or not self._refreshing.acquire(blocking=not discovery.has_list):
+            return
+        try:
+            refresh_if_old(self._tenants)
+        finally:
+            self._refreshing.release()
 
 
 refresh_if_old = sync_runner(lambda tenants: tenants.refresh(if_old=True))

@@ -98,9 +98,12 @@ class OpenStoreVerbs:
         """Begins a call, if the store is open or can be opened. Also returns stores to close."""
         if self._is_closed:
             raise RoomClosed
-        if tenant.is_removed:
-            raise StoreNotFound(f"store {tenant.key!r} was removed from this room")
         opened = tenant.opened
+        if tenant.is_removed:
+            if tenant.is_gone or opened is None:
+                raise StoreNotFound(f"store {tenant.key!r} was removed from this room")
+            opened.calls += 1
+            return opened, []
         of_server = self._open.setdefault(tenant.server, {})
         to_close: list[WorkerStore] = []
         if opened is None:
@@ -158,7 +161,10 @@ class OpenStoreVerbs:
         with self._lock:
             detached = [tenant.opened for tenant in tenants if tenant.opened is not None]
             for tenant in tenants:
+                opened = tenant.opened
                 self._remove(tenant)
+                if tenant.visits and tenant.is_removed:
+                    tenant.opened = opened  # for the handlers that run
             for opened in detached:
                 opened.is_detached = True
             self._detached.update(detached)  # so that `close_all` closes them, if this is cancelled

@@ -223,8 +223,12 @@ class StoreSchedule:
         else:
             self._look_at(entry, max(now(), entry.left_at + ECHO_SECONDS))
 
-    def visit_ended(self, tenant: Tenant, claimed: int) -> None:
-        """A visit has ended because it found nothing more; it had claimed so many messages."""
+    def visit_ended(self, tenant: Tenant, claimed: int, longest_pause: float) -> None:
+        """A visit has ended because it found nothing more; it had claimed so many messages.
+
+        `longest_pause`: the longest pause after it. A message that becomes due waits for its end, if a message that
+        this process cannot claim is due as well.
+        """
         entry = self._entry_of(tenant)
         if entry is None:
             return
@@ -233,7 +237,7 @@ class StoreSchedule:
         if claimed:
             entry.pause = 0.0
         else:
-            entry.pause = min(max(entry.pause * 2, FIRST_PAUSE), LONGEST_PAUSE)
+            entry.pause = min(max(entry.pause * 2, FIRST_PAUSE), LONGEST_PAUSE, longest_pause)
         entry.not_before = now() + entry.pause
         self._look_at(entry, now())
 

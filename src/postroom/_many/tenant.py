@@ -69,13 +69,15 @@ class OpenStore:
 class Tenant:
     """One store. Its store object exists while a call needs it, and some seconds longer (`servers.OpenStores`)."""
 
-    __slots__ = ("_factory", "_facts", "config", "is_removed", "key", "opened", "server", "verified")
+    __slots__ = ("_factory", "_facts", "config", "is_removed", "key", "opened", "server", "verified", "visits")
 
     def __init__(self, key: str, config: StoreConfig, factory: StoreFactory) -> None:
         self.key = key
         self._factory = factory
         self.opened: OpenStore | None = None
         self.is_removed = False
+        self.visits: set[object] = set()
+        """The visits whose handlers may run. While there are some, a removed tenant can be used."""
         self.configure(config)
 
     def configure(self, config: StoreConfig) -> None:
@@ -84,6 +86,11 @@ class Tenant:
         self.server = self._factory.server_of(config)
         self.verified = Verified()
         self._facts: StoreFacts | None = None
+
+    @property
+    def is_gone(self) -> bool:
+        """True if it was removed, and its visits have ended."""
+        return self.is_removed and not self.visits
 
     @property
     def facts(self) -> StoreFacts:

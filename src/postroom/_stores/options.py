@@ -30,7 +30,7 @@ class StoreOptions:
 
     def check(self) -> None:
         check_prefix(self.prefix)
-        for name in ("notify", "require_durable"):
+        for name in ("notify", "deploy_schema", "require_durable"):
             if not isinstance(getattr(self, name), bool):
                 raise ArgumentTypeError(f"{name} must be a bool, not {type(getattr(self, name)).__name__}")
 

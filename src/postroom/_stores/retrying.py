@@ -50,7 +50,7 @@ class RetryingStore(StoreWrapper):
                     in_transaction = kwargs.get("tx") is not None
                     if in_transaction or not self._should_retry(error, retries, time.monotonic() - started):
                         raise
-                    _log.info("%s: %s; trying again", self.name, type(error).__name__)
+                    _log.info("store=%s: %s; trying again", self.name, type(error).__name__)
                 await self._sleep(self._retry.delay(retries))
 
         return retrying

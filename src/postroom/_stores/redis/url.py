@@ -223,6 +223,8 @@ def _hosts(text: str, port: int) -> tuple[tuple[str, int], ...]:
         host, separator, given = each.rpartition(":") if not each.endswith("]") else (each, "", "")
         if separator and not (given.isdecimal() and 0 < int(given) < 65_536):
             raise _unreadable()
+        if ":" in host and not host.startswith("["):
+            raise _unreadable()
         hosts.append(((host if separator else each).strip("[]") or "localhost", int(given) if separator else port))
     return tuple(hosts)
 
