@@ -98,18 +98,19 @@ class Places:
         return self._first() is call
 
     def _first(self) -> StoreCall | None:
-        return next((call for call in self.waiting if self._has_place(call)), None)
-
-    def _has_place(self, call: StoreCall) -> bool:
-        opened = call.tenant.opened
-        if not call.needs_place:
-            return True
-        if call.is_visit and not (opened is not None and opened.visits) and self._visited() >= self._visit_limit:
-            return False
-        return opened is not None or len(self.open) < self._limit or any(map(_is_unused, self.open.values()))
-
-    def _visited(self) -> int:
-        return sum(tenant.opened is not None and tenant.opened.visits > 0 for tenant in self.open.values())
+        if not self.waiting:
+            return None
+        is_free = len(self.open) < self._limit or any(map(_is_unused, self.open.values()))
+        is_free_for_visits = sum(map(_is_visited, self.open.values())) < self._visit_limit
+        for call in self.waiting:
+            tenant = call.tenant
+            if not call.needs_place:
+                return call
+            if (is_free or tenant.opened is not None) and (
+                is_free_for_visits or not call.is_visit or _is_visited(tenant)
+            ):
+                return call
+        return None
 
     def begin(self, call: StoreCall) -> tuple[OpenStore, list[OpenStore]]:
         """Begins a call. Returns its store, and stores that were removed, to be closed."""
@@ -162,3 +163,7 @@ class Places:
 
 def _is_unused(tenant: Tenant) -> bool:
     return tenant.opened is not None and not tenant.opened.calls
+
+
+def _is_visited(tenant: Tenant) -> bool:
+    return tenant.opened is not None and tenant.opened.visits > 0
