@@ -10,6 +10,8 @@
 
 from __future__ import annotations
 
+from postroom._boxes.guard.guard import Guard
+from postroom._boxes.guard.key import GuardKey
 from postroom._boxes.inbox import Inbox, TenantInbox
 from postroom._boxes.new_message import NewMessage
 from postroom._boxes.outbox import Outbox, TenantOutbox
@@ -17,6 +19,7 @@ from postroom._boxes.transaction import SEPARATE
 from postroom._boxes.typed_messages import topic
 from postroom._kernel.backoff import Backoff
 from postroom._kernel.decide import Outcome
+from postroom._kernel.guard import BeginStatus, Begun
 from postroom._kernel.ids import OwnerToken
 from postroom._kernel.joins import Join, JoinId, JoinStatus, JoinStep, StepStatus
 from postroom._kernel.message import Claim, Key, Message, Receipt, ReceiptStatus
@@ -91,6 +94,11 @@ __all__ = [
     "JoinStatus",
     "JoinStep",
     "StepStatus",
+    # guards
+    "Guard",
+    "GuardKey",
+    "Begun",
+    "BeginStatus",
     # the work queue
     "OwnerToken",
     "Claim",

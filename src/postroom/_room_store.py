@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from postroom._kernel.observer import Event
 from postroom._kernel.scope import Scope
 from postroom._kernel.texts import ErrorTexts
-from postroom.spi import VERBS, Box, ErrorClassifier, Exchanger, Store, Transactor, Waker, declared_verbs
+from postroom.spi import VERBS, Box, ErrorClassifier, Exchanger, GuardStore, Store, Transactor, Waker, declared_verbs
 
 
 class OrderChecker(Protocol):
@@ -39,10 +39,11 @@ class Addressed(Protocol):
     """Texts that identify the database. Stores with one in common are on the same database."""
 
 
-class RoomStore(Store, Exchanger, ErrorClassifier, OrderChecker, Observable, Addressed, Protocol):
+class RoomStore(Store, GuardStore, Exchanger, ErrorClassifier, OrderChecker, Observable, Addressed, Protocol):
     """A store with the members that a room adds.
 
-    It has `exchange`, also if its database cannot settle and claim in one transaction. It has the verbs of the other
+    It has `exchange`, also if its database cannot settle and claim in one transaction. It has `begin` only with
+    `features.guard`. It has the verbs of the other
     optional protocols only if the store inside has them: `isinstance(store, Migrator)` is the test.
     """
 

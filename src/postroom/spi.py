@@ -28,6 +28,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, runti
 from uuid import UUID
 
 from postroom._kernel.clock import Clock, SystemClock
+from postroom._kernel.guard import NO_END, Begin, BeginDecision, BeginStatus, Begun, decide_begin
 from postroom._kernel.joins import Join, JoinDraft, JoinFilter, JoinStatus, JoinStep, JoinWait, StepStatus
 from postroom._kernel.line import LineMember, claimable_front, is_in_line, without_suspects
 from postroom._kernel.message import (
@@ -43,7 +44,7 @@ from postroom._kernel.message import (
 )
 from postroom._kernel.policy import Box, Delivery, Order, Retention
 from postroom._kernel.queries import Attendance, ClaimRequest, Counts, Filter, Purge, Reaped
-from postroom._kernel.settlement import NamedTarget, Settled, Settlement
+from postroom._kernel.settlement import NamedTarget, Result, Settled, Settlement
 from postroom._kernel.states import TRANSITIONS, Ending, State
 
 __all__ = [
@@ -57,6 +58,7 @@ __all__ = [
     "BoxLister",
     "ErrorClassifier",
     "Exchanger",
+    "GuardStore",
     "JoinStore",
     "Migrator",
     "OrderRecorder",
@@ -67,6 +69,10 @@ __all__ = [
     "Verb",
     # Values.
     "Attendance",
+    "Begin",
+    "BeginDecision",
+    "BeginStatus",
+    "Begun",
     "Box",
     "Claim",
     "ClaimRequest",
@@ -87,12 +93,14 @@ __all__ = [
     "KeyStatus",
     "Mark",
     "Message",
+    "NO_END",
     "NamedTarget",
     "Order",
     "Purge",
     "Reaped",
     "Receipt",
     "ReceiptStatus",
+    "Result",
     "Retention",
     "Settled",
     "Settlement",
@@ -106,6 +114,7 @@ __all__ = [
     "TRANSITIONS",
     "LineMember",
     "claimable_front",
+    "decide_begin",
     "is_in_line",
     "without_suspects",
 ]
@@ -147,6 +156,8 @@ class Features:
     """The store is a `Waker`: a worker learns of new messages before its next poll."""
     joins: bool = False
     """The store is a `JoinStore`, and `put` makes the message of a draft with `join` a step."""
+    guard: bool = False
+    """The store is a `GuardStore`, and `settle` stores the result of a settlement."""
 
 
 class QueueStore(Protocol):
@@ -300,6 +311,24 @@ class JoinStore(Protocol):
     @_reads
     async def find_steps(self, box: Box, join: UUID, *, after: int = 0, limit: int = 100) -> list[JoinStep]:
         """Returns steps of `join` in `box`, in id order: at most `limit`, with ids above `after`."""
+
+
+@runtime_checkable
+class GuardStore(Protocol):
+    """Stores with `features.guard`: they begin executions that a guard protects.
+
+    A record of a guard is a message of a box of the kind `guard`. `settle`, `renew` and `find` do the rest.
+    """
+
+    async def begin(self, box: Box, begins: Sequence[Begin]) -> list[Begun]:
+        """Begins executions: claims the records with the keys of `begins` in `box`, and inserts those that are not
+        there.
+
+        A record whose deduplication window has passed is not there. `decide_begin` is the rule for the others. A claim
+        sets the owner, the end of the lease (`NO_END` for a lease of None), `last_seen`, and a fence that is higher
+        than all earlier fences of the record. If two items have the same key, the first is decided first. Returns, for
+        each item, the status of its key.
+        """
 
 
 @runtime_checkable
@@ -460,6 +489,7 @@ VERBS = declared_verbs(
     KeyStore,
     Store,
     JoinStore,
+    GuardStore,
     Exchanger,
     Transactor,
     Waker,

@@ -13,8 +13,8 @@ from postroom._kernel.states import State
 from postroom.spi import Tx
 
 
-class DeadLetterVerbs(BoxBase):
-    """Verbs for dead letters and the groups that they block."""
+class ReplayVerbs(BoxBase):
+    """The verb `replay`."""
 
     @verb
     def replay(
@@ -54,6 +54,10 @@ class DeadLetterVerbs(BoxBase):
             which = which._replace(ids=ids, limit=len(ids))
         replayed: list[Key] = yield call(self._store.replay, self._box, which, tx=transaction)
         return replayed
+
+
+class DeadLetterVerbs(ReplayVerbs):
+    """Verbs for dead letters and the groups that they block."""
 
     @verb
     def blocked_groups(self, *, limit: int = 100) -> Program[list[str]]:

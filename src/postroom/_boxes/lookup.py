@@ -13,31 +13,8 @@ from postroom._kernel.states import State
 from postroom.errors import AmbiguousMessageId, MessageNotFound
 
 
-class LookupVerbs(BoxBase):
-    """Verbs that only read."""
-
-    @verb
-    def get(self, message_id: str, source: str | None = None) -> Program[AnyMessage]:
-        """Returns one message, in whatever state it is.
-
-        Args:
-            message_id: the id that its sender gave it.
-            source: its sender. None: any.
-
-        Returns:
-            The message, its JSON payload decoded to plain values.
-
-        Raises:
-            MessageNotFound: the box has no such message.
-            AmbiguousMessageId: several sources use the id, and `source` is None.
-        """
-        which = Filter(message_id=check.text("message_id", message_id), source=check.optional_text("source", source))
-        found = yield call(self._store.find, self._box, which)
-        if not found:
-            raise MessageNotFound(f"there is no message {message_id!r} in {self._box.kind} {self._box.name!r}")
-        if len({message.source for message in found}) > 1:
-            raise AmbiguousMessageId
-        return self._decode(found[-1])
+class FindVerbs(BoxBase):
+    """Verbs that read messages by filter, and counts."""
 
     @verb
     def find(
@@ -114,3 +91,30 @@ class LookupVerbs(BoxBase):
         """
         counts: Counts = yield call(self._store.counts, self._box)
         return counts
+
+
+class LookupVerbs(FindVerbs):
+    """Verbs that only read."""
+
+    @verb
+    def get(self, message_id: str, source: str | None = None) -> Program[AnyMessage]:
+        """Returns one message, in whatever state it is.
+
+        Args:
+            message_id: the id that its sender gave it.
+            source: its sender. None: any.
+
+        Returns:
+            The message, its JSON payload decoded to plain values.
+
+        Raises:
+            MessageNotFound: the box has no such message.
+            AmbiguousMessageId: several sources use the id, and `source` is None.
+        """
+        which = Filter(message_id=check.text("message_id", message_id), source=check.optional_text("source", source))
+        found = yield call(self._store.find, self._box, which)
+        if not found:
+            raise MessageNotFound(f"there is no message {message_id!r} in {self._box.kind} {self._box.name!r}")
+        if len({message.source for message in found}) > 1:
+            raise AmbiguousMessageId
+        return self._decode(found[-1])

@@ -121,7 +121,7 @@ def _work(options: BoxOptions) -> Work:
     return Work(
         check.count("batch_size", options.get("batch_size", default.batch_size), most=10_000),
         check.lease(options.get("lease_seconds", default.lease.total_seconds())),
-        _renewal(options.get("lease_renewal", True)),
+        renewal(options.get("lease_renewal", True)),
         check.count("concurrency", options.get("concurrency", default.concurrency)),
         (shortest, longest),
         check.optional_duration("handler_timeout", options.get("handler_timeout")),
@@ -132,7 +132,7 @@ def _work(options: BoxOptions) -> Work:
     )
 
 
-def _renewal(value: object) -> float:
+def renewal(value: object) -> float:
     """Returns the part of a lease after which it is renewed: True is the default, False is 0, never."""
     if isinstance(value, bool):
         return Work().renew if value else 0.0

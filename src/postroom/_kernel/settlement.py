@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 from uuid import UUID
 
-from postroom._kernel.message import Claim
+from postroom._kernel.message import Claim, Format
 
 
 class NamedTarget(NamedTuple):
@@ -20,6 +20,17 @@ class NamedTarget(NamedTuple):
     message_id: str
     source: str | None = None
 
+
+class Result(NamedTuple):
+    """What a guarded handler returned, encoded. It becomes the payload of its record."""
+
+    payload: str | bytes
+    format: Format
+    """One of RESULT_FORMATS."""
+
+
+RESULT_FORMATS: tuple[Format, ...] = ("json", "bytes")
+"""A record without a result has the format `text`."""
 
 Target = Claim | NamedTarget
 Verdict = Literal["done", "retry", "release", "dead"]
@@ -34,12 +45,14 @@ class Settlement(NamedTuple):
     error: str | None = None
     counts: bool = False
     """With the verdict `dead`: whether the last execution counts as an attempt. A retry always counts."""
+    result: Result | None = None
+    """With the verdict `done`: replaces the payload. Only records of a guard have one."""
 
     @classmethod
-    def done(cls, target: Target) -> Self:
+    def done(cls, target: Target, result: Result | None = None) -> Self:
         """The message was handled with success."""
         # Nearly all settlements are made here, and the constructor takes twice as long.
-        return tuple.__new__(cls, (target, "done", None, None, False))
+        return tuple.__new__(cls, (target, "done", None, None, False, result))
 
     @classmethod
     def retry(cls, target: Target, *, delay: timedelta | None = None, error: str | None = None) -> Self:

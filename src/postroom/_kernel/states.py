@@ -1,4 +1,4 @@
-"""The state machine of a message, and the names of its states in an inbox and in an outbox."""
+"""The state machine of a message, and the names of its states in an inbox, in an outbox and in a guard."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Literal
 
-BoxKind = Literal["inbox", "outbox"]
+BoxKind = Literal["inbox", "outbox", "guard"]
 
 
 class State(StrEnum):
@@ -41,11 +41,11 @@ class Ending(StrEnum):
 
 TRANSITIONS: MappingProxyType[State, frozenset[State]] = MappingProxyType(
     {
-        # enqueue and mark_processing; mark_processed; mark_dead
-        State.SEEN: frozenset({State.WAITING, State.DONE, State.DEAD}),
-        # claim; collapse, cancel and mark_processed; expiry, delivery limit and mark_dead
+        # enqueue and mark_processing; begin; mark_processed; mark_dead
+        State.SEEN: frozenset({State.WAITING, State.CLAIMED, State.DONE, State.DEAD}),
+        # claim and begin; collapse, cancel and mark_processed; expiry, delivery limit and mark_dead
         State.WAITING: frozenset({State.CLAIMED, State.DONE, State.DEAD}),
-        # abandon, release and reap; claim after the lease has passed; ack; fail
+        # abandon, release and reap; claim and begin after the lease has passed; ack; fail
         State.CLAIMED: frozenset({State.WAITING, State.CLAIMED, State.DONE, State.DEAD}),
         # replay; mark_processed
         State.DEAD: frozenset({State.WAITING, State.DONE}),
@@ -68,9 +68,16 @@ _DOCUMENTED: dict[BoxKind, dict[State, str]] = {
         State.DONE: "Done",
         State.DEAD: "Failed",
     },
+    "guard": {
+        State.SEEN: "Seen",
+        State.WAITING: "Seen",
+        State.CLAIMED: "Processing",
+        State.DONE: "Done",
+        State.DEAD: "Dead",
+    },
 }
 
 
 def documented_name(state: State, kind: BoxKind) -> str:
-    """Returns the name of a state in the documentation of inboxes or outboxes."""
+    """Returns the name of a state in the documentation of inboxes, outboxes or guards."""
     return _DOCUMENTED[kind][state]

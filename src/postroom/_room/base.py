@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar, Unpack, cast
 
+from postroom._boxes.guard.options import GuardOptions, GuardPolicy, make_guard_box
 from postroom._boxes.options import BoxOptions, make_box
 from postroom._connect import open_store
 from postroom._kernel.clock import Clock
@@ -27,6 +28,7 @@ if TYPE_CHECKING:  # not at run time: it imports asyncio
 
 InboxT = TypeVar("InboxT")
 OutboxT = TypeVar("OutboxT")
+GuardT = TypeVar("GuardT")
 RouterT = TypeVar("RouterT")
 BoxT = TypeVar("BoxT")
 
@@ -38,16 +40,17 @@ class OpenedBox(NamedTuple):
     """A box that a room has made, and the options that it was made with."""
 
     public: Any
-    """The inbox or outbox of the user."""
-    options: BoxOptions
+    """The inbox, outbox or guard of the user."""
+    options: BoxOptions | GuardOptions
 
 
-class RoomVerbs(Generic[InboxT, OutboxT, RouterT]):
+class RoomVerbs(Generic[InboxT, OutboxT, GuardT, RouterT]):
     """A room in either mode."""
 
     _mode: ClassVar[Mode]
     _make_inbox: Callable[[Box], InboxT]
     _make_outbox: Callable[[Box], OutboxT]
+    _make_guard: Callable[[Box, GuardPolicy], GuardT]
     _make_router: Callable[[Tenants], RouterT]
 
     def __init__(
@@ -218,7 +221,8 @@ class RoomVerbs(Generic[InboxT, OutboxT, RouterT]):
             ArgumentTypeError, ArgumentValueError: an unknown or bad option, or other options than before.
             FeatureMissing: the store cannot do what an option needs.
         """
-        return self._open("inbox", name, options, self._make_inbox)
+        box = make_box("inbox", name, self.features, options)
+        return self._open(box, options, lambda: self._make_inbox(box))
 
     def outbox(self, name: str = "outbox", **options: Unpack[BoxOptions]) -> OutboxT:
         """Returns the outbox of this name. It is made once; options are given with the first call only.
@@ -263,17 +267,48 @@ class RoomVerbs(Generic[InboxT, OutboxT, RouterT]):
             ArgumentTypeError, ArgumentValueError: an unknown or bad option, or other options than before.
             FeatureMissing: the store cannot do what an option needs.
         """
-        return self._open("outbox", name, options, self._make_outbox)
+        box = make_box("outbox", name, self.features, options)
+        return self._open(box, options, lambda: self._make_outbox(box))
 
-    def _open(self, kind: BoxKind, name: str, options: BoxOptions, make: Callable[[Box], BoxT]) -> BoxT:
+    def guard(self, name: str, **options: Unpack[GuardOptions]) -> GuardT:
+        """Returns the guard of this name. It is made once; options are given with the first call only.
+
+        Args:
+            name: the name of the guard.
+            mode: `"lease"`, `"mark_before"`, `"mark_after"` or `"transactional"`. Default: `"lease"`.
+            scope: `"message"`: a message is handled once, by one handler. Default: `"handler"`, once by each handler.
+            lease_seconds: how long a lease lasts. Default: 30.
+            lease_renewal: the part of a lease after which it is renewed: 0.1 to 0.9, or False. Default: True, 0.5.
+            release_on_error: `"mark_before"`: an error of the handler releases the key. Default: False, it is dead.
+            dead_on: exception classes that make a record dead in every mode. Default: none.
+            wait: how long to wait while another caller has the key. Default: None, not at all.
+            keep_results: whether a duplicate returns what the handler returned. Default: False.
+            max_result_size: the largest result that is kept, in bytes. Default: 65,536.
+            completion_timeout: how long the outcome of a handler may take to be stored. Default: 10 seconds.
+            retention: the age at which `purge()` deletes processed keys. Default: 7 days.
+            dead_retention: the age at which `purge()` deletes dead records; None: never. Default: as `retention`.
+            cleanup_interval: the pause between two purges in a running room. Default: 1 hour.
+            enabled: False: handlers run, and nothing is recorded. Default: True.
+
+        Returns:
+            The guard: the same object at each call.
+
+        Raises:
+            ArgumentTypeError, ArgumentValueError: an unknown or bad option, or other options than before.
+            FeatureMissing: the store cannot do what an option needs.
+        """
+        box, policy = make_guard_box(name, self.features, options)
+        return self._open(box, options, lambda: self._make_guard(box, policy))
+
+    def _open(self, box: Box, options: BoxOptions | GuardOptions, make: Callable[[], BoxT]) -> BoxT:
         """Returns the box of this name; the first call makes it."""
-        box = make_box(kind, name, self.features, options)
         opened = self._opened.get(box.key)
         if opened is None:
-            self._opened[box.key] = opened = OpenedBox(make(box), options)
+            self._opened[box.key] = opened = OpenedBox(make(), options)
         elif options not in ({}, opened.options):
             raise ArgumentValueError(
-                f"{kind} {name!r} was made with other options: say them once, then call {kind}({name!r}) alone"
+                f"{box.kind} {box.name!r} was made with other options: say them once, then call "
+                f"{box.kind}({box.name!r}) alone"
             )
         public: BoxT = opened.public
         return public

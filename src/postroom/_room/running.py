@@ -11,6 +11,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from postroom._boxes import check
+from postroom._boxes.guard.guard import Guard
+from postroom._boxes.guard.options import GuardPolicy
 from postroom._boxes.inbox import Inbox
 from postroom._boxes.outbox import Outbox
 from postroom._kernel.observer import Event, observes
@@ -41,7 +43,7 @@ NO_MESSAGE = Filter(ids=(0,), limit=1)
 H = TypeVar("H", bound=Callable[[], object])
 
 
-class Postroom(RoomVerbs[Inbox, Outbox, "AsyncRouter"], Async, public="postroom.Postroom"):
+class Postroom(RoomVerbs[Inbox, Outbox, Guard, "AsyncRouter"], Async, public="postroom.Postroom"):
     """A database with inboxes and outboxes, and the workers that handle their messages, for async code.
 
     `async with room:` starts the workers of all boxes that have handlers, and stops them at the end. `room.run()` does
@@ -127,6 +129,9 @@ class Postroom(RoomVerbs[Inbox, Outbox, "AsyncRouter"], Async, public="postroom.
     def _make_outbox(self, box: Box) -> Outbox:
         return Outbox(self._handle(box), self._store, self._supervisor)
 
+    def _make_guard(self, box: Box, policy: GuardPolicy) -> Guard:
+        return Guard(box, policy, self._store)
+
     def _handle(self, box: Box) -> HandledBox:
         from postroom._boxes.handled_box import HandledBox
 
@@ -163,7 +168,7 @@ class Postroom(RoomVerbs[Inbox, Outbox, "AsyncRouter"], Async, public="postroom.
     @property
     def boxes(self) -> list[Inbox | Outbox]:
         """The boxes that were made so far."""
-        return [opened.public for opened in self._opened.values()]
+        return [box for opened in self._opened.values() if isinstance(box := opened.public, Inbox | Outbox)]
 
     @property
     def is_running(self) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from postroom._boxes.guard.guard import SyncGuard
+from postroom._boxes.guard.options import GuardPolicy
 from postroom._boxes.inbox import SyncInbox
 from postroom._boxes.outbox import SyncOutbox
 from postroom._kernel.policy import Box
@@ -16,7 +18,7 @@ if TYPE_CHECKING:  # not at run time: it imports asyncio
     from postroom._many.tenants import Tenants
 
 
-class SyncPostroom(RoomVerbs[SyncInbox, SyncOutbox, "SyncRouter"], Sync, public="postroom.sync.Postroom"):
+class SyncPostroom(RoomVerbs[SyncInbox, SyncOutbox, SyncGuard, "SyncRouter"], Sync, public="postroom.sync.Postroom"):
     """A database with inboxes and outboxes, for sync code: `from postroom.sync import Postroom`.
 
     Handlers and workers exist for async code only. Use the room as a context manager, or call `close()`.
@@ -34,6 +36,9 @@ class SyncPostroom(RoomVerbs[SyncInbox, SyncOutbox, "SyncRouter"], Sync, public=
 
     def _make_outbox(self, box: Box) -> SyncOutbox:
         return SyncOutbox(box, self._store)
+
+    def _make_guard(self, box: Box, policy: GuardPolicy) -> SyncGuard:
+        return SyncGuard(box, policy, self._store)
 
     @verb
     def close(self) -> Program[None]:

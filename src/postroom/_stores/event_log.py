@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from postroom._kernel.observer import Event, observes
 from postroom._kernel.texts import escape, name
-from postroom.spi import Draft, JoinDraft, Receipt, ReceiptStatus
+from postroom.spi import Begin, BeginStatus, Begun, Draft, JoinDraft, Receipt, ReceiptStatus
 
 _log = logging.getLogger("postroom")
 _DIFFERS = "topic or content differs from what this key had before; %s%s: %s"
@@ -77,6 +77,25 @@ def _claim(event: Event) -> None:
         _log.debug("claimed %d %s", len(event.result), _where(event))
 
 
+_BEGUN = {
+    BeginStatus.ACQUIRED: (logging.DEBUG, "acquired"),
+    BeginStatus.PROCESSED: (logging.INFO, "duplicate, processed before"),
+    BeginStatus.BUSY: (logging.INFO, "busy, in progress elsewhere"),
+    BeginStatus.CONFLICT: (logging.WARNING, "content differs from what this key had before"),
+    BeginStatus.DEAD: (logging.WARNING, "delivered again, but dead; replay it to have it handled"),
+}
+
+
+def _begin(event: Event) -> None:
+    begin: Begin
+    begun: Begun
+    for begin, begun in zip(event.given, event.result, strict=True):
+        level, text = _BEGUN[begun.status]
+        if _log.isEnabledFor(level):
+            draft = begin.draft
+            _log.log(level, "%s: %s %s", text, _where(event), name(draft.topic, draft.source, draft.message_id))
+
+
 def _reap(event: Event) -> None:
     if any(event.result):
         freed, expired = event.result
@@ -126,6 +145,7 @@ _DESCRIBERS: dict[str, Callable[[Event], None]] = {
     "put": _put,
     "record": _record,
     "claim": _claim,
+    "begin": _begin,
     "reap": _reap,
     "settle": _settle,
     "start_join": _start_join,

@@ -13,6 +13,7 @@ from postroom.spi import (
     VERBS,
     Box,
     ClaimRequest,
+    GuardStore,
     JoinStore,
     KeyStore,
     QueueStore,
@@ -22,12 +23,13 @@ from postroom.spi import (
     Verb,
 )
 
-OBSERVED = frozenset(verb.name for verb in VERBS.values() if verb.protocol in {QueueStore, KeyStore, JoinStore})
+_OBSERVED = {QueueStore, KeyStore, JoinStore, GuardStore}
+OBSERVED = frozenset(verb.name for verb in VERBS.values() if verb.protocol in _OBSERVED)
 """The verbs that emit an event of their name."""
 
 
 class ObservedStore(StoreWrapper):
-    """Emits events of the verbs of queues, keys and joins, and of an exchange as `settle` and `claim`.
+    """Emits events of the verbs of queues, keys, joins and guards, and of an exchange as `settle` and `claim`.
 
     A verb that no observer wants is forwarded as it is.
     """

@@ -5,7 +5,7 @@ random histories compare the other stores with this one.
 
 * `store`: the verbs; each holds one lock from start to end.
 * `entry`: a message with its progress. `box_state`: the messages of one box, and the indexes on them.
-* `arrivals`, `claims`, `settlements`: what the verbs of these names do.
+* `arrivals`, `begins`, `claims`, `settlements`: what the verbs of these names do.
 * `transitions`: the changes of state that several verbs share.
 """
 

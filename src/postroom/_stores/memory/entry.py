@@ -10,7 +10,7 @@ from uuid import UUID
 
 from postroom._kernel.fields import DRAFT_LABELS, labels_of
 from postroom._kernel.message import Format
-from postroom.spi import Claim, Draft, Ending, Message, State, StoredMessage
+from postroom.spi import Claim, Draft, Ending, Message, Result, State, StoredMessage
 
 _before_labels: Callable[[Draft], tuple[str, str, str, str | bytes, Format, Mapping[str, str] | None]] = itemgetter(
     slice(DRAFT_LABELS.start)
@@ -77,6 +77,10 @@ class Entry:
     def erase_content(self) -> None:
         """Removes payload and headers. The key stays, since it recognises duplicates."""
         self.draft = self.draft._replace(payload="", format="text", headers=None)
+
+    def keep_result(self, result: Result) -> None:
+        """Makes the result of its handler the payload."""
+        self.draft = self.draft._replace(payload=result.payload, format=result.format)
 
     def to_message(self) -> StoredMessage:
         draft, claim = self.draft, None

@@ -41,6 +41,8 @@ def settle_claims(box: Box, state: BoxState, settlements: Sequence[Settlement], 
     for index, entry, settlement in successes:
         if is_held(entry, settlement.target):
             transitions.finish(state, entry, Ending.HANDLED, now, by=entry.owner, erase=erase)
+            if settlement.result is not None:
+                entry.keep_result(settlement.result)
             kept[index] = True
     return kept
 

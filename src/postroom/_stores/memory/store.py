@@ -14,6 +14,7 @@ from postroom._kernel.joins import receipt_of_known
 from postroom._kernel.program import Async, Sync, instant
 from postroom._stores.memory import joins, transitions
 from postroom._stores.memory.arrivals import IdSequence, find_known, insert, put_draft, record_key
+from postroom._stores.memory.begins import begin_entry
 from postroom._stores.memory.box_state import BoxState
 from postroom._stores.memory.claims import claim_entries, reap_box, renew_leases
 from postroom._stores.memory.entry import Entry
@@ -22,6 +23,8 @@ from postroom._stores.memory.settlements import mark_entry, settle_claims
 from postroom.errors import JoinEnded, RoomClosed
 from postroom.spi import (
     Attendance,
+    Begin,
+    Begun,
     Box,
     Claim,
     ClaimRequest,
@@ -56,7 +59,7 @@ from postroom.spi import (
 class MemoryVerbs:
     """The verbs of both modes. Each holds the lock of the store from start to end."""
 
-    features = Features(durable=False, transactional=False, joins=True)
+    features = Features(durable=False, transactional=False, joins=True, guard=True)
 
     def __init__(self, *, name: str = "memory", clock: Clock | None = None) -> None:
         self.name = name
@@ -136,6 +139,11 @@ class MemoryVerbs:
     def claim(self, box: Box, request: ClaimRequest, *, tx: Tx = None) -> list[StoredMessage]:
         with self._open(box) as (state, now):
             return [entry.to_message() for entry in claim_entries(box, state, request, now)]
+
+    @instant
+    def begin(self, box: Box, begins: Sequence[Begin]) -> list[Begun]:
+        with self._open(box) as (state, now):
+            return [begin_entry(box, state, self._ids, begin, now) for begin in begins]
 
     @instant
     def renew(self, box: Box, claims: Sequence[Claim], lease: timedelta) -> list[bool]:

@@ -32,7 +32,7 @@ class Outcomes:
         ids: list[int] = []
         positions: list[int] = []
         for position, settlement in enumerate(settlements):
-            target, verdict, delay, _, _ = settlement
+            target, verdict, delay, _, _, _ = settlement
             if verdict == "done" and type(target) is Claim:
                 id_, its_owner, its_fence, _ = target
                 if its_owner is not owner or its_fence != fence:
