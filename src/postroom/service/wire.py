@@ -15,8 +15,8 @@ DEFAULT_LEASE = 60.0
 Text = Annotated[str, Meta(min_length=1, max_length=LONGEST_KEY)]
 LeaseId = Annotated[str, Meta(min_length=1, max_length=200)]
 LeaseSeconds = Annotated[float, Meta(ge=SHORTEST_LEASE, le=LONGEST_LEASE)]
-ResultFormat = Literal["json", "text", "bytes"]
-"""How `result` is to be read: as it is, as a text, or as bytes in base64."""
+Encoding = Literal["json", "base64"]
+"""How a result or a payload is to be read: as it is, or as bytes in base64."""
 
 
 class BeginOutcome(StrEnum):
@@ -64,8 +64,8 @@ class TryBegin(_Body):
     owner: Text | None = None
     """A UUID makes the call repeatable; any other text is a name for logs."""
     lease_seconds: LeaseSeconds = DEFAULT_LEASE
-    hash: Text | None = None
-    """A hash of the content. A key whose record has another one is a conflict."""
+    hash: Annotated[str, Meta(pattern="^[0-9a-fA-F]{2,128}$")] | None = None
+    """A SHA-256 hash of the content, in hex. A key whose record has another one is a conflict."""
     topic: Text | None = None
     """What the key is about, for people who look at the records."""
 
@@ -84,7 +84,7 @@ class Begun(_Reply):
     """Acquired: how often the key was acquired, this time included."""
     result: Any = UNSET
     """Processed: the stored result."""
-    result_format: ResultFormat | UnsetType = UNSET
+    result_encoding: Encoding | UnsetType = UNSET
 
 
 class MarkProcessed(_Body):
@@ -94,7 +94,7 @@ class MarkProcessed(_Body):
     lease_id: LeaseId
     result: Any = UNSET
     """Stored, and returned to later calls of try-begin."""
-    result_format: ResultFormat = "json"
+    result_encoding: Encoding = "json"
 
 
 class Release(_Body):
@@ -146,11 +146,10 @@ class NewMessage(_Body):
     payload: Any
     source: Text
     message_id: Text
-    payload_format: ResultFormat = "json"
+    payload_encoding: Encoding = "json"
     correlation_id: Text | None = None
     due: datetime | None = None
     group: Text | None = None
-    hash: Text | None = None
 
 
 class NewMessages(_Body):
