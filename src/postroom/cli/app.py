@@ -50,6 +50,7 @@ def postroom(
 _COMMANDS: dict[str, Callable[..., None]] = {
     "demo": demo,
     "run": run,
+    "serve": serve,
     "status": status,
     "cancel": cancel,
     "purge": purge,

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from http import HTTPStatus
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -155,7 +155,7 @@ class _Routes:
         ]
 
     def _post(self, path: str, kind: type[BodyT], handle: Callable[[BodyT], Awaitable[_Outcome]]) -> Route:
-        reader = self._reader(kind)
+        reader: BodyReader[BodyT] = self._reader(kind)
         verb = path.rpartition("/")[2]
 
         async def endpoint(request: Request) -> Response:
@@ -166,7 +166,7 @@ class _Routes:
         return Route(path, endpoint, methods=["POST"])
 
     def _post_messages(self) -> Route:
-        reader: BodyReader[wire.NewMessage | wire.NewMessages] = self._reader(wire.NewMessage | wire.NewMessages)
+        reader: BodyReader[wire.AnyMessages] = self._reader(wire.AnyMessages)
 
         async def endpoint(request: Request) -> Response:
             receipts = await self._messages.store(request.path_params["box"], await reader.read(request))
@@ -176,14 +176,14 @@ class _Routes:
 
         return Route("/v1/inboxes/{box}/messages", endpoint, methods=["POST"])
 
-    def _reader(self, kind: type[BodyT]) -> BodyReader[BodyT]:
+    def _reader(self, kind: Any) -> BodyReader[Any]:
         return BodyReader(kind, max_bytes=self._settings.max_body_bytes, seconds=self._settings.body_seconds)
 
     async def _report(self, request: Request) -> Response:
         return _json(await self._keys.report(key_of(request)))
 
     async def _info(self, _request: Request) -> Response:
-        auth = "bearer" if self._settings.needs_token else "none"
+        auth: Literal["bearer", "none"] = "bearer" if self._settings.needs_token else "none"
         return _json(wire.Info(service="postroom", version=__version__, protocols=["v1"], auth=auth))
 
     async def _openapi(self, _request: Request) -> Response:

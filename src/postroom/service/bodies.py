@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from http import HTTPStatus
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 from starlette.requests import Request
@@ -17,9 +17,9 @@ BodyT = TypeVar("BodyT")
 class BodyReader(Generic[BodyT]):
     """Reads the bodies of one route."""
 
-    def __init__(self, kind: type[BodyT], *, max_bytes: int, seconds: float) -> None:
+    def __init__(self, kind: Any, *, max_bytes: int, seconds: float) -> None:
         """`kind`: what a body is decoded to. `seconds`: how long its arrival may take."""
-        self._decoder = msgspec.json.Decoder(kind)
+        self._decoder: msgspec.json.Decoder[BodyT] = msgspec.json.Decoder(kind)
         self._max_bytes = max_bytes
         self._seconds = seconds
 
@@ -68,5 +68,3 @@ class BodyReader(Generic[BodyT]):
             f"the body may have {self._max_bytes} bytes at most",
             {"Connection": "close"},  # the rest of the body is not read
         )
-
-

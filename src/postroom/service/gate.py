@@ -58,8 +58,8 @@ class Gate:
             await send(message)
 
         is_public = scope["path"] in self._public
-        is_open = is_public or self._tokens is None
-        caller = "-" if is_open else self._tokens.name_of(headers.get("authorization"))
+        tokens = None if is_public else self._tokens
+        caller = "-" if tokens is None else tokens.name_of(headers.get("authorization"))
         self.in_flight += 1
         self._metrics.in_flight.inc()
         try:

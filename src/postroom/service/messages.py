@@ -16,9 +16,9 @@ class Messages:
     def __init__(self, room: Postroom) -> None:
         self._room = room
 
-    async def store(self, box: str, body: wire.NewMessage | wire.NewMessages) -> wire.Receipts:
+    async def store(self, box: str, body: wire.AnyMessages) -> wire.Receipts:
         """Stores one message or several, in one transaction. Returns after the commit."""
-        given: Sequence[wire.NewMessage] = body.messages if isinstance(body, wire.NewMessages) else [body]
+        given: Sequence[wire.NewMessage] = body if isinstance(body, list) else [body]
         receipts = await self._room.inbox(box).enqueue_many([_message(each) for each in given])
         return wire.Receipts(
             receipts=[

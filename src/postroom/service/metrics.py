@@ -14,9 +14,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
-        self.in_flight = Gauge(
-            "postroom_service_in_flight", "Requests in progress.", registry=self._registry
-        )
+        self.in_flight = Gauge("postroom_service_in_flight", "Requests in progress.", registry=self._registry)
         self._seconds = Histogram(
             "postroom_service_request_seconds",
             "Time of requests, by route and status.",

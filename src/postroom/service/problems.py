@@ -24,9 +24,7 @@ class Refused(Exception):
         self.headers = headers
 
 
-def problem_response(
-    status: int, detail: str, request_id: str, headers: Mapping[str, str] | None = None
-) -> Response:
+def problem_response(status: int, detail: str, request_id: str, headers: Mapping[str, str] | None = None) -> Response:
     """Returns a response with problem details. `detail` says what to do, and contains nothing of the body."""
     status = HTTPStatus(status)
     problem = Problem(title=status.phrase, status=status.value, detail=detail, request_id=request_id)

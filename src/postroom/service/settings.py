@@ -19,7 +19,6 @@ from postroom.errors import ArgumentTypeError, ArgumentValueError
 
 ENVIRONMENT = "POSTROOM_SERVE_"
 DEFAULT_STORE = "sqlite:///postroom.db"
-Auth = Literal["bearer", "none"]
 
 
 def _setting(default: object, help_: str, *, secret: bool = False) -> Any:
@@ -35,7 +34,7 @@ class Settings:
     port: int = _setting(8025, "The port to listen on.")
     share_port: bool = _setting(default=False, help_="Whether several processes listen on the port.")
     admin: str | None = _setting(None, "HOST:PORT of health, metrics and version; without it they are on the port.")
-    auth: Auth = _setting("bearer", "bearer: callers need a token; none: they do not.")
+    auth: Literal["bearer", "none"] = _setting("bearer", "bearer: callers need a token; none: they do not.")
     tokens: str = _setting("", "Tokens, as name=token, separated by commas.", secret=True)
     token_file: str | None = _setting(None, "A file of tokens, one name=token a line, read again when it changes.")
     guard: str = _setting("http", "The name of the guard that has the keys.")

@@ -152,10 +152,9 @@ class NewMessage(_Body):
     group: Text | None = None
 
 
-class NewMessages(_Body):
-    """Several messages, which are stored together or not at all."""
-
-    messages: Annotated[list[NewMessage], Meta(min_length=1, max_length=1000)]
+NewMessages = Annotated[list[NewMessage], Meta(min_length=1, max_length=1000)]
+"""Several messages, which are stored together or not at all."""
+AnyMessages = NewMessage | NewMessages
 
 
 class StoredReceipt(_Reply):
