@@ -13,8 +13,8 @@ import typer
 
 from postroom.cli.options import print_json
 from postroom.cli.run import LogLevel, set_up_logging
-from postroom.service import Settings, run
-from postroom.service.settings import ENVIRONMENT
+from postroom.errors import ExtraMissing
+from postroom.service.settings import ENVIRONMENT, Settings
 
 
 def _serve(*, config: Path | None, check: bool, **flags: object) -> None:
@@ -24,6 +24,10 @@ def _serve(*, config: Path | None, check: bool, **flags: object) -> None:
         print_json(settings.shown())
         return
     set_up_logging(LogLevel(settings.log_level))
+    try:
+        from postroom.service.server import run
+    except ImportError as error:
+        raise ExtraMissing("the service needs Starlette and uvicorn: pip install 'postroom[service]'") from error
     run(settings)
 
 
