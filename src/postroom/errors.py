@@ -13,6 +13,10 @@
     ├── TransactionRefused         also a ValueError: the `tx` cannot carry this write
     │   └── TransactionAborted     a statement of the `tx` failed, so the database accepts no more in it
     ├── CommitUnknown              the connection was lost while a handler's transaction was committed
+    ├── GuardBusy                  also a RuntimeError: another caller has the key, so the delivery must be tried again
+    ├── GuardConflict              also a ValueError: the key belongs to a message with other content
+    ├── LeaseLost                  also a RuntimeError: the lease has ended, so the outcome of a handler is not stored
+    ├── ResultNotKept              also a LookupError: a message was processed, and its result was not kept
     ├── FeatureMissing             the store does not offer what a call or an option needs
     ├── ExtraMissing               also an ImportError: an optional package is not installed
     ├── HandlerExists              also a ValueError: a topic has one handler per box
@@ -34,6 +38,7 @@ payload or a credential.
 
 from __future__ import annotations
 
+import datetime
 import typing
 
 
@@ -116,6 +121,33 @@ def refuse(why: str) -> TransactionRefused:
 
 class OrderMismatch(PostroomError, ValueError):
     """The box has another order in the store than the one in which this process opens it."""
+
+
+class GuardBusy(PostroomError, RuntimeError):
+    """Another caller has the key. It may fail, so give the delivery back to its broker, and do not acknowledge it."""
+
+    def __init__(
+        self, message: str | None = None, until: datetime.datetime | None = None, name: str | None = None
+    ) -> None:
+        named = f"guard {name!r}: another caller has the key. It may fail, so give the delivery back to its broker"
+        super().__init__(named if message is None and name is not None else message)
+        self.until = until
+        """The end of its lease. None: unknown, or the lease has no end."""
+
+    def __reduce__(self) -> tuple[typing.Any, ...]:
+        return type(self), (*self.args, self.until)
+
+
+class GuardConflict(PostroomError, ValueError):
+    """The key belongs to a message with another content hash."""
+
+
+class LeaseLost(PostroomError, RuntimeError):
+    """The lease has ended and another caller may have the key, so the outcome of this handler is not stored."""
+
+
+class ResultNotKept(PostroomError, LookupError):
+    """The message was processed before, and no result was kept."""
 
 
 class FeatureMissing(PostroomError):

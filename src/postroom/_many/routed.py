@@ -127,7 +127,7 @@ class SyncRoutedStore(RoutedVerbs, Sync):
 
 MANY: Final = "many"
 """The name of all stores together, in log records."""
-ANY_FEATURES = Features(durable=True, transactional=True, joins=True)
+ANY_FEATURES = Features(durable=True, transactional=True, joins=True, guard=True)
 """What the boxes of a room with many stores may need. Each store is checked when it is first looked at."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -16,6 +16,10 @@ from postroom._stores.redis.layout import CONTENT
 from postroom._stores.redis.redis_py import Reply
 from postroom.errors import ArgumentValueError
 from postroom.spi import (
+    NO_END,
+    Begin,
+    BeginStatus,
+    Begun,
     Box,
     Claim,
     ClaimRequest,
@@ -212,6 +216,35 @@ def target_arguments(target: Claim | NamedTarget) -> Arguments:
         return {"id": id_text(target.id), "owner": target.owner.hex, "fence": target.fence}
     named: Arguments = {"message_id": target.message_id, "owner": target.owner.hex}
     return named if target.source is None else named | {"source": target.source}
+
+
+# -- begins ----------------------------------------------------------------------------------------------------------
+
+
+def begin_arguments(begins: Sequence[Begin]) -> Arguments:
+    return {
+        "owners": [begin.owner.hex for begin in begins],
+        "leases": [False if begin.lease is None else microseconds(begin.lease) for begin in begins],
+        "no_end": to_microseconds(NO_END),
+    }
+
+
+def begun(reply: Sequence[bytes], begins: Sequence[Begin]) -> list[Begun]:
+    packed, *results = reply
+    payloads = map(decode, results)
+    return [_begun(each, begin, payloads) for each, begin in zip(decode(packed), begins, strict=True)]
+
+
+def _begun(reply: Reply, begin: Begin, payloads: Iterator[Any]) -> Begun:
+    status = BeginStatus(reply["status"])
+    if status is BeginStatus.ACQUIRED:
+        until = from_microseconds(reply["lease_end"])
+        return Begun(status, Claim(reply["id"], begin.owner, reply["fence"], until), reply["deliveries"])
+    if status is BeginStatus.BUSY:
+        until = from_microseconds(reply["lease_end"])
+        return Begun(status, until=None if until >= NO_END else until)
+    format_ = reply.get("format")
+    return Begun(status, result=next(payloads) if format_ else None, format=format_, error=reply.get("error"))
 
 
 # -- filters ---------------------------------------------------------------------------------------------------------

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from datetime import timedelta
 from uuid import UUID
 
-from postroom._stores.redis.codec import Arguments, id_texts, microseconds, target_arguments
-from postroom.spi import Claim, Settlement
+from postroom._stores.redis.codec import Arguments, encode, id_texts, microseconds, target_arguments
+from postroom.spi import Claim, Result, Settlement
 
 
 class Outcomes:
-    """Settlements as a script takes them: successes of claims together by owner and fence, all others one by one."""
+    """Settlements as a script takes them: successes of claims together by owner and fence, all others one by one.
+
+    A success with a result is one of the others."""
 
     def __init__(
         self, settlements: Sequence[Settlement], delays: Sequence[timedelta | None] = (), *, ordered: bool = False
@@ -22,6 +24,8 @@ class Outcomes:
         among the others counts.
         """
         self._count = len(settlements)
+        self.contents = b""
+        """The results, packed one after the other."""
         self._acks: list[int] = []
         self._others: list[int] = []
         others: list[Arguments] = []
@@ -32,8 +36,8 @@ class Outcomes:
         ids: list[int] = []
         positions: list[int] = []
         for position, settlement in enumerate(settlements):
-            target, verdict, delay, _, _, _ = settlement
-            if verdict == "done" and type(target) is Claim:
+            target, verdict, delay, _, _, result = settlement
+            if verdict == "done" and result is None and type(target) is Claim:
                 id_, its_owner, its_fence, _ = target
                 if its_owner is not owner or its_fence != fence:
                     owner, fence = its_owner, its_fence
@@ -42,7 +46,8 @@ class Outcomes:
                 ids.append(id_)
                 positions.append(position)
             else:
-                others.append(_other(settlement, delays[position] if delays else delay, position))
+                other = _other(settlement, delays[position] if delays else delay, position)
+                others.append(other if result is None else other | self._add_result(result))
                 self._others.append(position)
         acks: list[Arguments] = []
         for proof, ids in ids_by_proof.items():
@@ -50,6 +55,13 @@ class Outcomes:
             acks.append(ack | {"orders": positions_by_proof[proof]} if ordered else ack)
             self._acks += positions_by_proof[proof]
         self.arguments: Arguments = {"acks": acks, "others": others}
+
+    def _add_result(self, result: Result) -> Arguments:
+        # Packed here and passed apart, because a script does not see whether a string is text or bytes.
+        packed = encode(result.payload)
+        place = {"format": result.format, "first": len(self.contents) + 1, "last": len(self.contents) + len(packed)}
+        self.contents += packed
+        return {"result": place}
 
     def kept(self, lost_acks: Sequence[int], lost_others: Sequence[int]) -> list[bool]:
         """Returns one value per settlement, False for those at the lost positions, which a script counts from 1."""

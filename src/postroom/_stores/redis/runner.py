@@ -41,6 +41,7 @@ class ScriptRunner:
             concurrent=True,
             notify=self._listens and notify and client.can_listen,
             joins=True,
+            guard=True,
         )
         self._client = client
         self._prefix = prefix

@@ -20,6 +20,8 @@ from postroom._stores.redis.replication import WaitFor
 from postroom._stores.redis.scripts import AMBIGUOUS
 from postroom.errors import AmbiguousMessageId, NotReplicated
 from postroom.spi import (
+    Begin,
+    Begun,
     Box,
     Claim,
     ClaimRequest,
@@ -77,11 +79,20 @@ class RedisVerbs(JoinVerbs, AttendVerbs):
             request = request._replace(suspects=not claimed)
 
     @verb
+    def begin(self, box: Box, begins: Sequence[Begin]) -> Program[list[Begun]]:
+        if not begins:
+            return []
+        arguments, contents = codec.draft_arguments([begin.draft for begin in begins], fifo=False)
+        arguments |= codec.begin_arguments(begins)
+        return codec.begun((yield from self._run_with_ids("begin", box, arguments, contents)), begins)
+
+    @verb
     def settle(self, box: Box, settlements: Sequence[Settlement], *, tx: Tx = None) -> Program[list[bool]]:
         if not settlements:
             return []
         outcomes = yield from self._outcomes(box, settlements)
-        return outcomes.kept(*_unambiguous((yield from self._run("settle", box, outcomes.arguments, wait="attempted"))))
+        reply = yield from self._run("settle", box, outcomes.arguments, outcomes.contents, wait="attempted")
+        return outcomes.kept(*_unambiguous(reply))
 
     @verb
     def exchange(

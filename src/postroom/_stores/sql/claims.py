@@ -10,7 +10,7 @@ from postroom._kernel.policy import suspect_from
 from postroom._stores.sql.endings import DeadLetter, Endings
 from postroom._stores.sql.engine import Engine
 from postroom._stores.sql.looks import Looks
-from postroom._stores.sql.proofs import by_owner, proof
+from postroom._stores.sql.proofs import batches, proof
 from postroom._stores.sql.statements import Parameters, SqlProgram, Statement, current_time
 from postroom.spi import Box, Claim, ClaimRequest, StoredMessage
 
@@ -100,8 +100,8 @@ class Renewals:
         now = yield from current_time()
         until = now + self._engine.duration(lease)
         kept: list[bool | None] = [False] * len(claims)
-        for owner, batch in by_owner(list(enumerate(claims))):
-            found = yield Statement(statement, {**proof(self._engine, box, owner, batch), "until": until})
+        for batch in batches(list(enumerate(claims))):
+            found = yield Statement(statement, {**proof(self._engine, box, batch), "until": until})
             for id_, renewed in found:
                 kept[batch[id_][0]] = True if renewed else None
         return kept

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from uuid import UUID
 
 from postroom._stores.sql.statements import Migration, Parameters, StoredTime, Text
+from postroom.spi import Claim
 
 if TYPE_CHECKING:
     from postroom._stores.sql.queue import Queue
@@ -76,8 +77,8 @@ class Engine(Protocol):
     def payload(self, stored: Stored, format_: str) -> str | bytes:
         """Returns a stored payload as it was put: the inverse of `content`."""
 
-    def claims(self, fences: Mapping[int, int]) -> Parameters:
-        """Returns ids with their fences, which come in id order, as parameters of a statement."""
+    def claims(self, claims: Sequence[Claim]) -> Parameters:
+        """Returns ids, owners and fences of claims, which come in id order, as parameters of a statement."""
 
     def token(self, owner: UUID) -> object:
         """Returns an owner as the engine stores it."""

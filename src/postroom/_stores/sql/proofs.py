@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from uuid import UUID
 
 from postroom._stores.sql.engine import Engine
 from postroom._stores.sql.statements import Parameters
@@ -11,24 +10,26 @@ from postroom.spi import Box, Claim
 
 IndexedClaim = tuple[int, Claim]
 """A claim, and its index in the list that the caller passed."""
+Batch = dict[int, IndexedClaim]
+"""Claims by message id."""
 
 
-def by_owner(claims: Sequence[IndexedClaim]) -> Iterator[tuple[UUID, dict[int, IndexedClaim]]]:
-    """Yields batches of claims of one owner, by message id. A second claim of the same message goes to a later batch:
-    at most one of them is valid."""
+def batches(claims: Sequence[IndexedClaim]) -> Iterator[Batch]:
+    """Yields claims by message id. A second claim of the same message goes to a later batch: at most one is valid.
+
+    A batch is one statement, so that its rows are locked in id order.
+    """
     while claims:
-        owner, batch, rest = claims[0][1].owner, dict[int, IndexedClaim](), list[IndexedClaim]()
+        batch, rest = Batch(), list[IndexedClaim]()
         for item in claims:
-            claim = item[1]
-            if (claim.owner is owner or claim.owner == owner) and claim.id not in batch:
-                batch[claim.id] = item
-            else:
+            if item[1].id in batch:
                 rest.append(item)
-        yield owner, batch
+            else:
+                batch[item[1].id] = item
+        yield batch
         claims = rest
 
 
-def proof(engine: Engine, box: Box, owner: UUID, batch: Mapping[int, IndexedClaim]) -> Parameters:
+def proof(engine: Engine, box: Box, batch: Mapping[int, IndexedClaim]) -> Parameters:
     """Returns the parameters by which a statement finds the rows whose claims are still valid."""
-    fences = {id_: batch[id_][1].fence for id_ in sorted(batch)}
-    return {"box": box.key, "owner": engine.token(owner), **engine.claims(fences)}
+    return {"box": box.key, **engine.claims([batch[id_][1] for id_ in sorted(batch)])}

@@ -6,6 +6,7 @@ code. Each verb belongs to one part:
 | part | verbs | module |
 |---|---|---|
 | `Arrivals` | `put` | `arrivals`, with `inserts`, `known_keys` and `collapsing` |
+| `Begins` | `begin` | `begins` |
 | `Claims` | `claim` | `claims`, with `fifo` and `fronts` |
 | `Renewals` | `renew` | `claims` |
 | `Settlements` | `settle` | `settlements`, with `endings` and `lines` |
@@ -29,6 +30,7 @@ from typing import Any
 from postroom._stores.sql.arrivals import Arrivals, Inserts
 from postroom._stores.sql.attaching import Attaching
 from postroom._stores.sql.attending import Attending
+from postroom._stores.sql.begins import Begins, Records
 from postroom._stores.sql.claims import Claims, ClaimStep, Renewals
 from postroom._stores.sql.cleaning import Cleaning, ExpiredLeases
 from postroom._stores.sql.collapsing import Collapsing
@@ -70,6 +72,7 @@ class EngineParts:
     locks: Locks
     notifications: Notifications
     inserts: Inserts
+    records: Records
     unordered: ClaimStep
     fronts: Fronts
     locks_groups: bool
@@ -123,7 +126,8 @@ class Queue:
             notifications=notifications,
         )
         exchange = chosen.exchange(settlements, claims)
-        self._parts = (arrivals, claims, chosen.renewals, settlements, exchange, cleaning, finding, keys, joins)
+        begins = Begins(engine, chosen.records)
+        self._parts = (arrivals, begins, claims, chosen.renewals, settlements, exchange, cleaning, finding, keys, joins)
         self.renewals = chosen.renewals
         self.orders = Orders(locks)
         self.attending = Attending(engine)

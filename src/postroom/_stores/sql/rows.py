@@ -28,8 +28,8 @@ VIEW_COLUMNS = (
     *("completed_at", "completed_by", "ending", "line", "box", "lost_leases", "waits_for"),
 )
 """The columns of the views `postroom_work` and `postroom_entry`, in order. The claim is three of them."""
-ID, EXPIRES, DELIVERIES, FENCE, LINE, LOST_LEASES, WAITS_FOR = map(
-    VIEW_COLUMNS.index, ("id", "expires", "deliveries", "fence", "line", "lost_leases", "waits_for")
+ID, EXPIRES, STATE, DELIVERIES, FENCE, LINE, LOST_LEASES, WAITS_FOR = map(
+    VIEW_COLUMNS.index, ("id", "expires", "state", "deliveries", "fence", "line", "lost_leases", "waits_for")
 )
 
 _HEADERS_END = MESSAGE_LABELS.start

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple, Protocol
 
@@ -11,11 +11,11 @@ from postroom._stores.sql.endings import DeadLetter, Endings
 from postroom._stores.sql.engine import Engine
 from postroom._stores.sql.lines import Lines
 from postroom._stores.sql.notifications import Notifications
-from postroom._stores.sql.proofs import IndexedClaim, by_owner, proof
+from postroom._stores.sql.proofs import IndexedClaim, batches, proof
 from postroom._stores.sql.statements import Many, SqlProgram, Statement, current_time
 from postroom._stores.sql.steps import Steps
 from postroom.errors import AmbiguousMessageId
-from postroom.spi import Box, Claim, NamedTarget, Settlement
+from postroom.spi import Box, Claim, NamedTarget, Result, Settlement
 
 _UNKNOWN = datetime.max.replace(tzinfo=UTC)
 
@@ -39,11 +39,15 @@ class Completed(NamedTuple):
     """The ids of messages that are watched steps of joins."""
 
 
+Results = Mapping[int, Result]
+"""Results of guarded handlers, by the indexes of their settlements."""
+
+
 class Successes(Protocol):
     """How an engine completes messages, with as few statements as it can."""
 
-    def complete(self, box: Box, done: Sequence[IndexedClaim]) -> SqlProgram[Completed]:
-        """Makes messages done whose claims are valid. Wakes no continuations."""
+    def complete(self, box: Box, done: Sequence[IndexedClaim], results: Results) -> SqlProgram[Completed]:
+        """Makes messages done whose claims are valid, and stores their results. Wakes no continuations."""
 
 
 class Settlements:
@@ -96,7 +100,8 @@ class Settlements:
             indexes, steps = yield from self._give_back(box, others, settlements)
             for index in indexes:
                 settled[index] = True
-        completed = yield from self._successes.complete(box, done)
+        results = {index: result for index, _ in done if (result := settlements[index].result) is not None}
+        completed = yield from self._successes.complete(box, done, results)
         for index in completed.indexes:
             settled[index] = True
         # One statement locks all continuations in id order: two settlements cannot wait for each other.
@@ -121,8 +126,8 @@ class Settlements:
     ) -> SqlProgram[tuple[list[IndexedClaim], list[IndexedClaim]]]:
         """Splits successes into those of current content and those of content that was replaced meanwhile."""
         stale: set[int] = set()
-        for owner, batch in by_owner(done):
-            found = yield Statement("find_valid_claims", proof(self._engine, box, owner, batch))
+        for batch in batches(done):
+            found = yield Statement("find_valid_claims", proof(self._engine, box, batch))
             stale.update(batch[row[0]][0] for row in found if ValidClaim(*row).is_stale)
         return [item for item in done if item[0] not in stale], [item for item in done if item[0] in stale]
 
@@ -136,8 +141,8 @@ class Settlements:
         now = yield from current_time()
         # All claims are checked before anything changes: ending a batch makes claims behind it invalid.
         valid: dict[int, tuple[int, ValidClaim]] = {}
-        for owner, batch in by_owner(claims):
-            for row in (yield Statement("find_valid_claims", proof(self._engine, box, owner, batch))):
+        for batch in batches(claims):
+            for row in (yield Statement("find_valid_claims", proof(self._engine, box, batch))):
                 valid.setdefault(row[0], (batch[row[0]][0], ValidClaim(*row)))
         groups = {id_: claim.group for id_, (_, claim) in valid.items() if claim.group is not None}
         # The batch of a group ends behind the first of its messages that is given back.

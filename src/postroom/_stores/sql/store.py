@@ -23,6 +23,7 @@ from postroom.spi import (
     Draft,
     Exchanger,
     Features,
+    GuardStore,
     JoinStore,
     KeyStore,
     QueueStore,
@@ -39,8 +40,8 @@ Renewal = SqlProgram[list[bool | None]]
 class SqlVerbs:
     """The verbs of both modes.
 
-    The verbs of `QueueStore`, `KeyStore`, `Exchanger` and `BoxLister` that are not written here are derived: each runs
-    the program of its name (`_derive_verbs`).
+    The verbs of `QueueStore`, `KeyStore`, `JoinStore`, `GuardStore`, `Exchanger` and `BoxLister` that are not written
+    here are derived: each runs the program of its name (`_derive_verbs`).
     """
 
     _listens = False
@@ -62,6 +63,7 @@ class SqlVerbs:
             concurrent=engine.concurrent,
             notify=self._listens and engine.notifies,
             joins=True,
+            guard=True,
         )
         self._driver = driver
         self._deploy_schema = deploy_schema
@@ -184,15 +186,17 @@ def _program_verb(declared: Verb) -> Callable[..., Program[object]]:
     def read(self: SqlVerbs, *args: object, **kwargs: object) -> Program[object]:
         return self._read(partial(getattr(self._queue, name), *args, **kwargs))
 
-    def write(self: SqlVerbs, *args: object, tx: Tx = None, **kwargs: object) -> Program[object]:
-        return self._write(partial(getattr(self._queue, name), *args, **kwargs), tx)
+    def write(
+        self: SqlVerbs, *args: object, tx: Tx = None, lock_timeout: float | None = None, **kwargs: object
+    ) -> Program[object]:
+        return self._write(partial(getattr(self._queue, name), *args, **kwargs), tx, lock_timeout)
 
     method = read if declared.reads else write
     method.__name__ = name
     return method
 
 
-_derive_verbs([QueueStore, KeyStore, JoinStore, Exchanger, BoxLister])
+_derive_verbs([QueueStore, KeyStore, JoinStore, GuardStore, Exchanger, BoxLister])
 
 
 class SqlStore(SqlVerbs, Async):

@@ -22,8 +22,8 @@ import pytest
 
 _TOPICS = (
     *("attend", "base", "boxes", "cancel", "claim", "collapse", "conflict", "duplicates", "durability", "exchange"),
-    *("expiry", "fifo", "fifo_dead", "find", "joins", "keys", "orders", "proof", "purge_replay", "put", "renew_reap"),
-    *("schema", "settle", "transactions", "window"),
+    *("expiry", "fifo", "fifo_dead", "find", "guard", "joins", "keys", "orders", "proof", "purge_replay", "put"),
+    *("renew_reap", "schema", "settle", "transactions", "window"),
 )
 # Before they are imported: a failing `assert` then shows its values, in a package as in a test file.
 pytest.register_assert_rewrite(*(f"{__name__}.{topic}" for topic in _TOPICS))
@@ -50,6 +50,7 @@ from postroom.testing.conformance.expiry import ExpiryConformance  # noqa: E402
 from postroom.testing.conformance.fifo import FifoConformance  # noqa: E402
 from postroom.testing.conformance.fifo_dead import FifoDeadLetterConformance  # noqa: E402
 from postroom.testing.conformance.find import FindConformance  # noqa: E402
+from postroom.testing.conformance.guard import GuardConformance  # noqa: E402
 from postroom.testing.conformance.joins import JoinConformance  # noqa: E402
 from postroom.testing.conformance.keys import MarkConformance, RecordConformance  # noqa: E402
 from postroom.testing.conformance.orders import OrderConformance  # noqa: E402
@@ -82,6 +83,7 @@ __all__ = [
     "FifoConformance",
     "FifoDeadLetterConformance",
     "FindConformance",
+    "GuardConformance",
     "JoinConformance",
     "MarkConformance",
     "OrderConformance",
@@ -140,6 +142,7 @@ class StoreConformance(
     QueueConformance,
     KeyConformance,
     JoinConformance,
+    GuardConformance,
     OrderConformance,
     AttendConformance,
     SchemaConformance,

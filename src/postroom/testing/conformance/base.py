@@ -31,7 +31,7 @@ from postroom.spi import (
 )
 from postroom.testing.clock import FrozenClock
 
-BoxKind = Literal["inbox", "outbox"]
+BoxKind = Literal["inbox", "outbox", "guard"]
 Elapse = Callable[[float], Awaitable[None]]
 """Moves the store's clock by so many seconds."""
 Now = Callable[[], Awaitable[datetime]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from uuid import UUID
@@ -16,6 +16,7 @@ from postroom._stores.sql.postgres.wakeups import PostgresNotifications
 from postroom._stores.sql.queue import Queue
 from postroom._stores.sql.statements import OUR_NAME, Parameters, load, load_migrations
 from postroom.errors import ArgumentTypeError, ArgumentValueError
+from postroom.spi import Claim
 
 _NOW = re.compile(r"(?<![:\w]):now\b")
 _LONGEST_NAME = 63
@@ -72,8 +73,15 @@ class PostgresEngine:
     def payload(self, stored: bytes, format_: str) -> str | bytes:
         return stored if format_ == "bytes" else stored.decode()
 
-    def claims(self, fences: Mapping[int, int]) -> Parameters:
-        return {"ids": array_text(fences), "fences": array_text(fences.values())}
+    def claims(self, claims: Sequence[Claim]) -> Parameters:
+        owners = [claim.owner for claim in claims]
+        if all(owner is owners[0] for owner in owners):  # one item stands for all
+            owners = owners[:1]
+        return {
+            "ids": array_text([claim.id for claim in claims]),
+            "fences": array_text([claim.fence for claim in claims]),
+            "owners": array_text(map(str, owners)),
+        }
 
     def token(self, owner: UUID) -> UUID:
         return owner

@@ -7,7 +7,6 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple, Protocol
-from uuid import UUID
 
 from postroom._stores.sql import rows
 from postroom._stores.sql.claims import Claims, Taken, suspect_limits
@@ -16,7 +15,7 @@ from postroom._stores.sql.exchange import Exchanged, SettleThenClaim
 from postroom._stores.sql.lines import Lines
 from postroom._stores.sql.postgres.frontier import BEGINNING, Frontier, IndexPosition
 from postroom._stores.sql.postgres.locks import RowLocks
-from postroom._stores.sql.proofs import IndexedClaim, by_owner, proof
+from postroom._stores.sql.proofs import IndexedClaim, batches, proof
 from postroom._stores.sql.settlements import Settlements
 from postroom._stores.sql.statements import SqlProgram, Statement
 from postroom._stores.sql.steps import Steps
@@ -72,7 +71,7 @@ class ExchangeStatement:
             **suspect_limits(box, request),
             "since": since.available_at,
             "after": since.id,
-            **(self._engine.claims({}) if settles is None else settles),
+            **(self._engine.claims([]) if settles is None else settles),
         }
         first, *claimed = yield Statement("exchange", parameters, autocommit=True)
         report = Report(**json.loads(first[-1]))
@@ -114,7 +113,7 @@ class WatchedSuccesses(Protocol):
     """Completes steps of joins, which the statement leaves out if a join watches them."""
 
     def complete_watched(
-        self, box: Box, owner: UUID, batch: Mapping[int, IndexedClaim], completed: Collection[int]
+        self, box: Box, batch: Mapping[int, IndexedClaim], completed: Collection[int]
     ) -> SqlProgram[tuple[list[int], list[str]]]:
         """Completes the messages of `batch` that are not in `completed`. Returns their ids and groups."""
 
@@ -145,7 +144,7 @@ class SingleStatementExchange:
         successes = _successes_of(box, settlements, request)
         if successes is None:
             return (yield from self._in_steps.exchange(box, settlements, request))
-        settles = proof(self._engine, box, request.owner, successes)
+        settles = proof(self._engine, box, successes)
         outcome = yield from self._statement.run(box, request, settles)
         settled = [False] * len(settlements)
         for id_ in outcome.report.settled:
@@ -155,7 +154,7 @@ class SingleStatementExchange:
         watched: list[int] = []
         if len(outcome.report.settled) < len(settlements):
             done = outcome.report.settled
-            watched, _ = yield from self._successes.complete_watched(box, request.owner, successes, done)
+            watched, _ = yield from self._successes.complete_watched(box, successes, done)
             for id_ in watched:
                 settled[successes[id_][0]] = True
             yield from self._steps.ended(box, watched)
@@ -174,11 +173,12 @@ def _successes_of(box: Box, settlements: Sequence[Settlement], request: ClaimReq
     if box.order.fifo or box.retention.on_success != "keep" or box.delivery.on_stale_ack != "done":
         return None
     claims: list[IndexedClaim] = []
-    for index, (target, verdict, *_) in enumerate(settlements):
-        if verdict != "done" or not isinstance(target, Claim):
+    owner = request.owner
+    for index, (target, verdict, _, _, _, result) in enumerate(settlements):
+        if verdict != "done" or result is not None or not isinstance(target, Claim):
+            return None
+        if target.owner is not owner and target.owner != owner:
             return None
         claims.append((index, target))
-    batches = list(by_owner(claims))
-    if len(batches) != 1 or batches[0][0] != request.owner:
-        return None
-    return batches[0][1]
+    parts = list(batches(claims))
+    return parts[0] if len(parts) == 1 else None

@@ -42,11 +42,11 @@ class PostgresInserts:
             "box": box.key,
             "channel": self._notifications.channel,
             "notify": self._notifications.should_notify(box, in_caller_tx=batch.in_caller_tx),
-            "source": _shared([draft.source for draft in drafts]),
+            "source": shared([draft.source for draft in drafts]),
             "message_id": text_array([draft[1] for draft in drafts]),
-            "topic": _shared([draft.topic for draft in drafts]),
+            "topic": shared([draft.topic for draft in drafts]),
             "payload": [content(draft.payload) for draft in drafts],
-            "format": _shared([draft.format for draft in drafts]),
+            "format": shared([draft.format for draft in drafts]),
         }
         # One message is complete with this statement, unless it supersedes others.
         autocommit = batch.is_whole_put and len(drafts) == 1 and drafts[0].collapse_key is None
@@ -73,6 +73,6 @@ def _options(drafts: Sequence[Draft]) -> dict[str, list[object] | None]:
     return {name: None if values.count(None) == len(values) else values for name, values in options.items()}
 
 
-def _shared(values: list[str]) -> list[str]:
+def shared(values: list[str]) -> list[str]:
     """Returns one item if all are equal: a driver takes as long for an item of an array as the server for a row."""
     return values[:1] if values.count(values[0]) == len(values) else values

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from uuid import UUID
 
 from postroom._stores.sql.claims import Claims, Renewals
 from postroom._stores.sql.engine import Engine
@@ -13,11 +12,12 @@ from postroom._stores.sql.postgres.fifo import PostgresFronts
 from postroom._stores.sql.postgres.frontier import BEGINNING, Frontier, IndexPosition
 from postroom._stores.sql.postgres.inserts import PostgresInserts
 from postroom._stores.sql.postgres.locks import RowLocks
+from postroom._stores.sql.postgres.records import PostgresRecords
 from postroom._stores.sql.postgres.wakeups import PostgresNotifications
-from postroom._stores.sql.proofs import IndexedClaim, by_owner, proof
+from postroom._stores.sql.proofs import Batch, IndexedClaim, batches, proof
 from postroom._stores.sql.queue import CommonParts, EngineParts, Queue
-from postroom._stores.sql.settlements import Completed, Settlements
-from postroom._stores.sql.statements import SqlProgram, Statement
+from postroom._stores.sql.settlements import Completed, Results, Settlements
+from postroom._stores.sql.statements import Parameters, SqlProgram, Statement
 from postroom.spi import Box
 
 ROWS_PER_READ = 10_000
@@ -31,17 +31,21 @@ class PostgresSuccesses:
         self._engine = engine
         self._lines = lines
 
-    def complete(self, box: Box, done: Sequence[IndexedClaim]) -> SqlProgram[Completed]:
+    def complete(self, box: Box, done: Sequence[IndexedClaim], results: Results) -> SqlProgram[Completed]:
         settled: list[int] = []
         steps: list[int] = []
         erase = box.retention.on_success == "delete"
-        batches = list(by_owner(done))
-        autocommit = len(batches) == 1 and not box.order.fifo and not erase
-        for owner, batch in batches:
-            parameters = proof(self._engine, box, owner, batch) | {"watched": False}
-            [(completed, groups)] = yield Statement("complete", parameters, autocommit=autocommit)
+        parts = list(batches(done))
+        autocommit = len(parts) == 1 and not box.order.fifo and not erase
+        for batch in parts:
+            parameters = proof(self._engine, box, batch) | {"watched": False}
+            statement = "complete"
+            if results:
+                statement = "complete_with_results"
+                parameters |= self._results(batch, results)
+            [(completed, groups)] = yield Statement(statement, parameters, autocommit=autocommit)
             if len(completed) < len(batch):
-                watched, more = yield from self.complete_watched(box, owner, batch, completed)
+                watched, more = yield from self.complete_watched(box, batch, completed)
                 steps += watched
                 completed, groups = [*completed, *watched], [*groups, *more]
             if erase and completed:
@@ -50,8 +54,17 @@ class PostgresSuccesses:
             settled += [batch[id_][0] for id_ in completed]
         return Completed(settled, steps)
 
+    def _results(self, batch: Batch, results: Results) -> Parameters:
+        """Returns payloads and formats in the order of the ids. None: no result."""
+        found = [results.get(batch[id_][0]) for id_ in sorted(batch)]
+        content = self._engine.content
+        return {
+            "payload": [None if result is None else content(result.payload) for result in found],
+            "format": [None if result is None else result.format for result in found],
+        }
+
     def complete_watched(
-        self, box: Box, owner: UUID, batch: Mapping[int, IndexedClaim], completed: Collection[int]
+        self, box: Box, batch: Mapping[int, IndexedClaim], completed: Collection[int]
     ) -> SqlProgram[tuple[list[int], list[str]]]:
         """Completes the rest of a batch: claims that are lost, or steps that joins watch. Returns ids and groups.
 
@@ -61,7 +74,7 @@ class PostgresSuccesses:
         left = {id_: claim for id_, claim in batch.items() if id_ not in done}
         if not left or box.kind != "outbox":
             return [], []
-        parameters = proof(self._engine, box, owner, left) | {"watched": True}
+        parameters = proof(self._engine, box, left) | {"watched": True}
         [(watched, groups)] = yield Statement("complete", parameters)
         return watched, groups
 
@@ -114,6 +127,7 @@ def build_queue(engine: Engine, notifications: PostgresNotifications, *, uses_fr
         locks=locks,
         notifications=notifications,
         inserts=PostgresInserts(engine, notifications),
+        records=PostgresRecords(engine),
         unordered=UnorderedClaims(statement),
         fronts=PostgresFronts(engine),
         locks_groups=True,

@@ -310,6 +310,75 @@ SELECT id FROM postroom_queue
  ORDER BY id + 0
    FOR UPDATE
 
+-- == begin ==
+
+-- name: begin
+-- Inserts records of a guard as claimed, with their queue rows, in one round trip. In the order of their keys, as
+-- put_plain. Fences and deliveries begin with 1. An array with one item stands for all rows. A lease of NULL has no end.
+-- Returns the id and the end of the lease of each, and whether its key was new.
+WITH given AS MATERIALIZED (
+    SELECT nextval('postroom_ids') AS id, d.position, d.message_id, d.hash, d.hash_algorithm, d.owner,
+           coalesce(d.source, (:source::text[])[1]) AS source, coalesce(d.topic, (:topic::text[])[1]) AS topic,
+           coalesce(:now + d.lease, :no_end) AS lease_until
+      FROM unnest(:source::text[], :message_id::text::text[], :topic::text[], :hash::bytea[], :hash_algorithm::text[],
+                  :owner::uuid[], :lease::interval[])
+           WITH ORDINALITY AS d (source, message_id, topic, hash, hash_algorithm, owner, lease, position)
+), new AS (
+    INSERT INTO postroom_message (id, box, source, message_id, topic, payload, format, hash, hash_algorithm,
+                                  first_seen, last_seen)
+    SELECT id, :box, source, message_id, topic, '', 'text', hash, hash_algorithm, :now, :now
+      FROM given
+     ORDER BY message_id COLLATE "C", source COLLATE "C"
+        ON CONFLICT (box, message_id, source, retired) DO NOTHING
+    RETURNING id
+), entered AS (
+    INSERT INTO postroom_queue (id, box, state, available_at, lease_until, owner, fence, deliveries)
+    SELECT id, :box, 2, :now, lease_until, owner, 1, 1 FROM given WHERE id IN (SELECT id FROM new)
+)
+SELECT id, lease_until, id IN (SELECT id FROM new) FROM given ORDER BY position
+
+-- name: lock_records
+-- Reads the records that have these keys, and locks their queue rows in id order. A record whose queue row was deleted
+-- while the statement waited has no state, and the caller repeats the statement. Done records are not locked: they
+-- do not change any more. The columns are those of postroom_entry, then hash_algorithm and the time.
+WITH k AS MATERIALIZED (
+    SELECT m.id
+      FROM unnest(:source::text[], :message_id::text::text[]) AS k (source, message_id)
+      CROSS JOIN LATERAL (
+            SELECT m.id FROM postroom_message m
+             WHERE m.box = :box AND m.message_id = k.message_id AND m.source = k.source AND m.retired = 0
+             LIMIT 1) m
+), q AS MATERIALIZED (
+    SELECT id, state, attempt, deliveries, last_error, owner, fence, lease_until, available_at, died_at, group_id,
+           lost_leases, waits_for
+      FROM postroom_queue
+     WHERE id = ANY (ARRAY (SELECT id FROM k))
+     ORDER BY id
+       FOR NO KEY UPDATE
+)
+SELECT m.id, m.source, m.message_id, m.topic, m.payload, m.format, m.headers, <<m.{label}>>, m.group_id, m.collapse_key,
+       m.hash, m.due, m.expires, m.received_at, m.first_seen, m.last_seen, m.revision,
+       coalesce(q.state, CASE WHEN l.id IS NOT NULL THEN 3 END)::integer, coalesce(q.attempt, l.attempt),
+       coalesce(q.deliveries, l.deliveries), coalesce(q.last_error, l.last_error), q.owner, q.fence,
+       CASE q.state WHEN 2 THEN q.lease_until ELSE q.available_at END, coalesce(q.died_at, l.completed_at),
+       l.completed_by, l.ending, q.group_id, m.box, q.lost_leases, q.waits_for, m.hash_algorithm, :now
+  FROM k
+  CROSS JOIN LATERAL (SELECT * FROM postroom_message m WHERE m.id = k.id LIMIT 1) m
+  LEFT JOIN q ON q.id = k.id
+  LEFT JOIN LATERAL (SELECT * FROM postroom_ledger l WHERE l.id = k.id LIMIT 1) l ON q.id IS NULL
+
+-- name: claim_records
+-- Arrays. available_at is in the past, so that a reap finds the lease when it has ended.
+UPDATE postroom_queue q
+   SET state = 2, owner = (:owner::uuid[])[width_bucket(q.id, :id::bigint[])], fence = q.fence + 1,
+       deliveries = q.deliveries + 1, lost_leases = q.lost_leases + (q.state = 2)::integer, delayed = false, stale = 0,
+       lease_until = (:until::timestamptz[])[width_bucket(q.id, :id::bigint[])], available_at = :now
+ WHERE q.id = ANY (:id::bigint[])
+
+-- name: see_records
+-- Arrays.
+UPDATE postroom_message SET last_seen = :now WHERE id = ANY (:id::bigint[])
+
 -- == claim ==
 
 -- name: exchange
@@ -571,21 +640,26 @@ UPDATE postroom_queue q
 -- name: renew
 -- Only PostgreSQL locks rows. Returns the valid claims, and whether each was renewed. Skips rows that other
 -- transactions have locked, so one locked row does not delay the others; renew_and_wait then waits for it. A row in a
--- line has the end of its lease in available_at too.
+-- line has the end of its lease in available_at too. In this and the next statements, an array of owners with one item
+-- stands for all claims.
 WITH given AS MATERIALIZED (
-    SELECT :ids::text::bigint[] AS ids, :fences::text::bigint[] AS fences
+    SELECT :ids::text::bigint[] AS ids, :fences::text::bigint[] AS fences, :owners::text::uuid[] AS owners
 ), held AS MATERIALIZED (
     SELECT q.id
       FROM postroom_queue q
      WHERE q.id = ANY ((SELECT ids FROM given)::bigint[])
        AND q.fence = ((SELECT fences FROM given))[width_bucket(q.id, (SELECT ids FROM given))]
-       AND q.box = :box AND q.owner = :owner AND q.state = 2
+       AND q.box = :box AND q.state = 2
+       AND q.owner = coalesce(((SELECT owners FROM given))[width_bucket(q.id, (SELECT ids FROM given))],
+                              ((SELECT owners FROM given))[1])
 ), free AS MATERIALIZED (
     SELECT q.id
       FROM postroom_queue q
      WHERE q.id = ANY ((SELECT ids FROM given)::bigint[])
        AND q.fence = ((SELECT fences FROM given))[width_bucket(q.id, (SELECT ids FROM given))]
-       AND q.box = :box AND q.owner = :owner AND q.state = 2
+       AND q.box = :box AND q.state = 2
+       AND q.owner = coalesce(((SELECT owners FROM given))[width_bucket(q.id, (SELECT ids FROM given))],
+                              ((SELECT owners FROM given))[1])
        FOR NO KEY UPDATE OF q SKIP LOCKED
 ), renewed AS (
     UPDATE postroom_queue q
@@ -598,13 +672,15 @@ SELECT id, id IN (SELECT id FROM renewed) FROM held
 -- name: renew_and_wait
 -- Like renew, and waits for locked rows, in id order. The driver sets a lock timeout.
 WITH given AS MATERIALIZED (
-    SELECT :ids::text::bigint[] AS ids, :fences::text::bigint[] AS fences
+    SELECT :ids::text::bigint[] AS ids, :fences::text::bigint[] AS fences, :owners::text::uuid[] AS owners
 ), held AS MATERIALIZED (
     SELECT q.id
       FROM postroom_queue q
      WHERE q.id = ANY ((SELECT ids FROM given)::bigint[])
        AND q.fence = ((SELECT fences FROM given))[width_bucket(q.id, (SELECT ids FROM given))]
-       AND q.box = :box AND q.owner = :owner AND q.state = 2
+       AND q.box = :box AND q.state = 2
+       AND q.owner = coalesce(((SELECT owners FROM given))[width_bucket(q.id, (SELECT ids FROM given))],
+                              ((SELECT owners FROM given))[1])
      ORDER BY q.id
        FOR NO KEY UPDATE OF q
 )
@@ -672,13 +748,15 @@ SELECT m.source, q.id, q.fence
 -- Arrays, and locks: the rows are locked FOR UPDATE in id order, so the claims stay valid until this transaction ends.
 -- The columns are those of ValidClaim.
 WITH given AS MATERIALIZED (
-    SELECT :ids::text::bigint[] AS ids, :fences::text::bigint[] AS fences
+    SELECT :ids::text::bigint[] AS ids, :fences::text::bigint[] AS fences, :owners::text::uuid[] AS owners
 )
 SELECT q.id, q.attempt, q.group_id, q.stale
   FROM postroom_queue q
  WHERE q.id = ANY ((SELECT ids FROM given)::bigint[])
    AND q.fence = ((SELECT fences FROM given))[width_bucket(q.id, (SELECT ids FROM given))]
-   AND q.box = :box AND q.owner = :owner AND q.state = 2
+   AND q.box = :box AND q.state = 2
+   AND q.owner = coalesce(((SELECT owners FROM given))[width_bucket(q.id, (SELECT ids FROM given))],
+                          ((SELECT owners FROM given))[1])
  ORDER BY q.id
    FOR UPDATE OF q
 
@@ -726,18 +804,45 @@ UPDATE postroom_queue q
 -- that are done, and their groups. Watched steps of joins are settled only with :watched, in a transaction that wakes the
 -- continuations.
 WITH given AS MATERIALIZED (
-    SELECT :ids::text::bigint[] AS ids, :fences::text::bigint[] AS fences
+    SELECT :ids::text::bigint[] AS ids, :fences::text::bigint[] AS fences, :owners::text::uuid[] AS owners
 ), gone AS (
     DELETE FROM postroom_queue q
      WHERE q.id = ANY ((SELECT ids FROM given)::bigint[])
        AND q.fence = ((SELECT fences FROM given))[width_bucket(q.id, (SELECT ids FROM given))]
-       AND q.box = :box AND q.owner = :owner AND q.state = 2 AND (q.watched IS NULL OR :watched::boolean)
+       AND q.box = :box AND q.state = 2
+       AND q.owner = coalesce(((SELECT owners FROM given))[width_bucket(q.id, (SELECT ids FROM given))],
+                              ((SELECT owners FROM given))[1])
+       AND (q.watched IS NULL OR :watched::boolean)
     RETURNING q.id, q.owner, q.attempt, q.deliveries, q.last_error, q.group_id
 ), kept AS (
     INSERT INTO postroom_ledger (id, box, completed_at, completed_by, ending, attempt, deliveries, last_error)
     SELECT id, :box, :now, owner, 'handled', attempt, deliveries, last_error FROM gone
 )
 SELECT array(SELECT id FROM gone), array(SELECT DISTINCT group_id FROM gone WHERE group_id IS NOT NULL)
+
+-- name: complete_with_results
+-- Like complete, for records of a guard: what the handler returned becomes the payload. NULL in the arrays: no result. No
+-- record is a step of a join, and :watched is not used.
+WITH given AS MATERIALIZED (
+    SELECT :ids::text::bigint[] AS ids, :fences::text::bigint[] AS fences, :owners::text::uuid[] AS owners
+), gone AS (
+    DELETE FROM postroom_queue q
+     WHERE q.id = ANY ((SELECT ids FROM given)::bigint[])
+       AND q.fence = ((SELECT fences FROM given))[width_bucket(q.id, (SELECT ids FROM given))]
+       AND q.box = :box AND q.state = 2
+       AND q.owner = coalesce(((SELECT owners FROM given))[width_bucket(q.id, (SELECT ids FROM given))],
+                              ((SELECT owners FROM given))[1])
+    RETURNING q.id, q.owner, q.attempt, q.deliveries, q.last_error
+), kept AS (
+    INSERT INTO postroom_ledger (id, box, completed_at, completed_by, ending, attempt, deliveries, last_error)
+    SELECT id, :box, :now, owner, 'handled', attempt, deliveries, last_error FROM gone
+), content AS (
+    UPDATE postroom_message m
+       SET payload = coalesce((:payload::bytea[])[width_bucket(m.id, (SELECT ids FROM given))], m.payload),
+           format = coalesce((:format::text[])[width_bucket(m.id, (SELECT ids FROM given))], m.format)
+     WHERE m.id = ANY (ARRAY (SELECT id FROM gone))
+)
+SELECT array(SELECT id FROM gone), ARRAY[]::text[]
 
 -- name: finish
 -- Arrays.

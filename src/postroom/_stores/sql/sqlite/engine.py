@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
 from uuid import UUID
@@ -15,6 +15,7 @@ from postroom._stores.sql.engine import MAX_SHARED_ENGINES
 from postroom._stores.sql.queue import Queue
 from postroom._stores.sql.sqlite.queue import build_queue
 from postroom._stores.sql.statements import Parameters, load, load_migrations, with_prefix
+from postroom.spi import Claim
 
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -56,8 +57,9 @@ class SqliteEngine:
     def payload(self, stored: str | bytes, format_: str) -> str | bytes:
         return stored
 
-    def claims(self, fences: Mapping[int, int]) -> Parameters:
-        return {"claims": json.dumps(fences)}  # json_each reads the keys and values of an object without further calls
+    def claims(self, claims: Sequence[Claim]) -> Parameters:
+        # json_each reads the keys and values of an object without further calls.
+        return {"claims": json.dumps({claim.id: f"{claim.fence} {claim.owner}" for claim in claims})}
 
     def token(self, owner: UUID) -> str:
         return str(owner)

@@ -8,13 +8,14 @@ from postroom._stores.sql.claims import Renewals
 from postroom._stores.sql.endings import Endings
 from postroom._stores.sql.engine import Engine
 from postroom._stores.sql.notifications import NoNotifications
-from postroom._stores.sql.proofs import IndexedClaim, by_owner, proof
+from postroom._stores.sql.proofs import IndexedClaim, batches, proof
 from postroom._stores.sql.queue import CommonParts, EngineParts, Queue
-from postroom._stores.sql.settlements import Completed
+from postroom._stores.sql.settlements import Completed, Results
 from postroom._stores.sql.sqlite.claims import RowClaimer, SqliteFronts, UnorderedClaims
 from postroom._stores.sql.sqlite.inserts import SqliteInserts
 from postroom._stores.sql.sqlite.locks import WriteLock
-from postroom._stores.sql.statements import SqlProgram, Statement
+from postroom._stores.sql.sqlite.records import SqliteRecords
+from postroom._stores.sql.statements import Many, SqlProgram, Statement
 from postroom.spi import Box
 
 
@@ -25,13 +26,18 @@ class SqliteSuccesses:
         self._engine = engine
         self._endings = endings
 
-    def complete(self, box: Box, done: Sequence[IndexedClaim]) -> SqlProgram[Completed]:
+    def complete(self, box: Box, done: Sequence[IndexedClaim], results: Results) -> SqlProgram[Completed]:
         settled: list[int] = []
         steps: list[int] = []
-        for owner, batch in by_owner(done):
-            completed = yield Statement("complete", proof(self._engine, box, owner, batch))
+        for batch in batches(done):
+            completed = yield Statement("complete", proof(self._engine, box, batch))
             ids = [id_ for (id_,) in completed]
             steps += yield from self._endings.dequeue(box, ids, erase=box.retention.on_success == "delete")
+            content = self._engine.content
+            found = [(id_, results.get(batch[id_][0])) for id_ in ids]
+            kept = [(id_, content(result.payload), result.format) for id_, result in found if result is not None]
+            if kept:
+                yield Many("set_result", ("id", "payload", "format"), kept)
             settled += [batch[id_][0] for id_ in ids]
         return Completed(settled, steps)
 
@@ -53,6 +59,7 @@ def build_queue(engine: Engine) -> Queue:
         locks=WriteLock(common.finding),
         notifications=notifications,
         inserts=SqliteInserts(engine, common.new_rows),
+        records=SqliteRecords(engine, common.new_rows),
         unordered=UnorderedClaims(engine, claimer),
         fronts=SqliteFronts(engine, common.lines, claimer),
         locks_groups=False,

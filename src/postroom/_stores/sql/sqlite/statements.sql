@@ -30,6 +30,34 @@ UPDATE postroom_message
  WHERE id = :id
 RETURNING revision
 
+-- == begin ==
+
+-- name: enqueue_claimed
+-- Inserts the queue row of a new record of a guard. PostgreSQL inserts records and queue rows with one statement.
+INSERT INTO postroom_queue (id, box, state, available_at, owner, fence, deliveries)
+VALUES (:id, :box, 2, :until, :owner, 1, 1)
+
+-- name: lock_records
+-- Reads the records that have these keys; the write lock is enough. JSON instead of arrays. The columns are those of
+-- postroom_entry, then hash_algorithm and the time.
+SELECT e.*, m.hash_algorithm, :now
+  FROM json_each(:keys) k
+  CROSS JOIN postroom_message m
+          ON m.box = :box AND m.message_id = json_extract(k.value, '$[1]') AND m.source = json_extract(k.value, '$[0]')
+         AND m.retired = 0
+  CROSS JOIN postroom_entry e ON e.id = m.id
+
+-- name: claim_records
+-- The end of the lease is in available_at.
+UPDATE postroom_queue
+   SET state = 2, owner = :owner, fence = fence + 1, deliveries = deliveries + 1, available_at = :until, stale = 0,
+       delayed = 0, lost_leases = lost_leases + (state = 2)
+ WHERE id = :id
+
+-- name: see_records
+-- PostgreSQL has an array.
+UPDATE postroom_message SET last_seen = :now WHERE id = :id
+
 -- == claim ==
 
 -- name: find_claimable
@@ -172,11 +200,13 @@ UPDATE postroom_queue SET available_at = :now
    AND state = 1 AND available_at IS NULL
 
 -- name: renew
--- Returns the renewed leases. No row is locked by another transaction. JSON instead of an array.
+-- Returns the renewed leases. No row is locked by another transaction. JSON instead of an array: ids with fence and
+-- owner.
 UPDATE postroom_queue SET available_at = :until
- WHERE box = :box AND owner = :owner AND state = 2
-   AND id IN (SELECT CAST(c.key AS INTEGER) FROM json_each(:claims) c
-               WHERE c.value = postroom_queue.fence AND CAST(c.key AS INTEGER) = postroom_queue.id)
+ WHERE id IN (SELECT q.id FROM json_each(:claims) c
+               CROSS JOIN postroom_queue q
+                       ON q.id = CAST(c.key AS INTEGER) AND q.fence || ' ' || q.owner = c.value
+               WHERE q.box = :box AND q.state = 2)
 RETURNING id, 1
 
 -- == settle ==
@@ -185,8 +215,8 @@ RETURNING id, 1
 -- The columns are those of ValidClaim. JSON instead of an array.
 SELECT q.id, q.attempt, q.group_id, q.stale
   FROM json_each(:claims) c
-  CROSS JOIN postroom_queue q ON q.id = CAST(c.key AS INTEGER) AND q.fence = c.value
- WHERE q.box = :box AND q.owner = :owner AND q.state = 2
+  CROSS JOIN postroom_queue q ON q.id = CAST(c.key AS INTEGER) AND q.fence || ' ' || q.owner = c.value
+ WHERE q.box = :box AND q.state = 2
 
 -- name: end_batch
 -- Releases the claimed members of a group behind the given one, uncounted. Without statistics SQLite prefers the ready
@@ -199,9 +229,13 @@ UPDATE postroom_queue INDEXED BY postroom_queue_held SET state = 1, owner = NULL
 INSERT INTO postroom_ledger (id, box, completed_at, completed_by, ending, attempt, deliveries, last_error)
 SELECT q.id, q.box, :now, q.owner, 'handled', q.attempt, q.deliveries, q.last_error
   FROM json_each(:claims) c
-  CROSS JOIN postroom_queue q ON q.id = CAST(c.key AS INTEGER) AND q.fence = c.value
- WHERE q.box = :box AND q.owner = :owner AND q.state = 2
+  CROSS JOIN postroom_queue q ON q.id = CAST(c.key AS INTEGER) AND q.fence || ' ' || q.owner = c.value
+ WHERE q.box = :box AND q.state = 2
 RETURNING id
+
+-- name: set_result
+-- Stores what a guarded handler returned. PostgreSQL has complete_with_results.
+UPDATE postroom_message SET payload = :payload, format = :format WHERE id = :id
 
 -- name: finish
 -- JSON instead of an array.

@@ -7,7 +7,7 @@
 -- ARGV[1]  the time in microseconds; empty: the server's clock
 -- ARGV[2]  the policies of the box, as MessagePack
 -- ARGV[3]  the arguments of the script, as MessagePack
--- ARGV[4]  put, record, mark: the contents, packed one after the other
+-- ARGV[4]  put, record, mark, begin: the contents, packed one after the other; settle: the results
 
 local call, pack, unpack_message = redis.call, cmsgpack.pack, cmsgpack.unpack
 local format, sub, concat = string.format, string.sub, table.concat

@@ -117,9 +117,6 @@ local function claim(request)
   local taken, count = {}, 0
   local runs, run_record, run_length = {}, nil, 0
 
-  -- A fence has the time in it: after a server has lost its last writes, no fence is given out twice.
-  local first_fence = math.floor(now / 1000)
-
   -- Packed records of claimed messages, by the progress before the claim.
   local records = {}
   local function claimed_record(progress)
@@ -127,7 +124,7 @@ local function claim(request)
     if not record then
       local claimed = copy(progress)
       claimed[STATE], claimed[OWNER], claimed[STALE], claimed[DELAYED] = 'c', request.owner, 0, false
-      claimed[FENCE] = math.max(progress[FENCE] + 1, first_fence)
+      claimed[FENCE] = next_fence(progress)
       claimed[DELIVERIES] = progress[DELIVERIES] + 1
       claimed[LOST_LEASES] = lost_leases(progress)
       record = pack(claimed)

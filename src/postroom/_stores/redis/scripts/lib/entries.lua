@@ -102,6 +102,14 @@ local function blank(entry)
   entry.content = write_content(entry.id, content, NO_HEADERS_NO_PAYLOAD)
 end
 
+-- Makes the result of a guarded handler the payload of its record. `result`: the format, and the place of the packed payload
+-- in ARGV[4], from `first` to `last`.
+local function keep_result(entry, result)
+  local content = entry.content
+  content.format = result.format
+  entry.content = write_content(entry.id, content, pack(nil) .. sub(ARGV[4], result.first, result.last))
+end
+
 -- Ids per member of `index`.
 local PAGE = 1024
 
@@ -128,6 +136,13 @@ end
 -- this is asked of messages that are about to be claimed.
 local function lost_leases(progress)
   return progress[STATE] == 'c' and progress[LOST_LEASES] + 1 or progress[LOST_LEASES]
+end
+
+-- Returns the fence of the next claim. It has the time in it: after a server has lost its last writes, no fence is given out
+-- twice.
+local FIRST_FENCE = math.floor(now / 1000)
+local function next_fence(progress)
+  return math.max(progress[FENCE] + 1, FIRST_FENCE)
 end
 
 -- Returns why a message must become dead instead of being claimed, or nil.

@@ -116,7 +116,7 @@ end
 -- Applies outcomes.
 --
 -- `acks`: successes of claims, a list of {owner, fence, ids, orders}. `others`: all other outcomes, a list of {verdict, order,
--- owner, id and fence, or message_id and source, delay, error, counts}. `order` and `orders` are positions in the caller's
+-- owner, id and fence, or message_id and source, delay, error, counts, result}. `order` and `orders` are positions in the caller's
 -- list.
 --
 -- Returns the positions in all acks, and in `others`, of outcomes that were lost because the claim no longer holds. Returns
@@ -173,6 +173,7 @@ local function settle(acks, others)
     local entry, outcome = load(target.id), target.outcome
     if still_held(entry.progress, outcome.owner, outcome.fence) then
       finish(entry, 'handled', entry.progress[OWNER], policy.blank)
+      if outcome.result then keep_result(entry, outcome.result) end
       kept[target.index] = true
     end
   end
