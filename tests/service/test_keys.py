@@ -109,9 +109,8 @@ async def test_a_name_is_no_execution(client: Client) -> None:
 
 @pytest.mark.req("KOAN-023", "KOAN-024", "KOAN-025")
 async def test_a_report(client: Client) -> None:
-    assert await report(client, "k") == {
-        "status": "Unknown", "attempts": 0, "firstSeen": None, "lastSeen": None, "leaseUntil": None, "processedAt": None,
-    }  # fmt: skip
+    unknown = dict.fromkeys(["firstSeen", "lastSeen", "leaseUntil", "processedAt"])
+    assert await report(client, "k") == {"status": "Unknown", "attempts": 0, **unknown}
     lease = (await post(client, "try-begin", key="k"))["leaseId"]
     leased = await report(client, "k")
     assert (leased["status"], leased["attempts"]) == ("Leased", 1)

@@ -13,7 +13,7 @@ from msgspec import UNSET
 from starlette.requests import Request
 
 from postroom._boxes.guard.guard import Guard
-from postroom._boxes.guard.verbs import NO_RESULT
+from postroom._boxes.guard.programs import NO_RESULT
 from postroom._kernel.guard import BeginStatus
 from postroom._kernel.guard import Begun as GuardBegun
 from postroom._kernel.message import AnyMessage
