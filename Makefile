@@ -9,7 +9,7 @@ READY := $(VENV)/ready
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check unit requirements wheel mutants chaos bench bench-postgres bench-redis clean
+.PHONY: help demo test check unit requirements wheel mutants chaos bench bench-postgres bench-redis bench-many clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -38,7 +38,7 @@ mutants: $(READY) ## Whether tests notice when the code is wrong: applies requir
 	$(BIN)/python tools/mutants.py $(MUTANTS)
 
 chaos: $(READY) ## Killed workers and servers, failover, every order of statements, every state of the FIFO rules: half an hour
-	POSTROOM_CHAOS=1 POSTROOM_HISTORIES=700 POSTROOM_RESTARTS=200 $(BIN)/pytest tests/postgres_chaos tests/redis_chaos \
+	POSTROOM_CHAOS=1 POSTROOM_HISTORIES=700 POSTROOM_RESTARTS=200 $(BIN)/pytest tests/postgres_chaos tests/redis_chaos tests/join_load tests/many \
 		tests/exploration tests/histories tests/runtime/test_kill.py tests/runtime/test_order.py --quiet -s
 
 requirements: $(READY) ## Whether each requirement of the built areas is proven; rewrites requirements/coverage.md
@@ -65,6 +65,9 @@ bench-redis: $(READY) ## Speed on Redis, beside saq, arq, dramatiq, taskiq, stre
 		.venv-bench/$$peer/bin/python -m pip install --quiet -r benchmarks/redis/requirements-$$peer.txt || exit 1; \
 	done  # each wants another redis-py
 	.venv-bench/bin/python -m benchmarks.redis $(BENCH)
+
+bench-many: $(READY) ## What many stores cost in one room, and how they affect each other
+	$(BIN)/python -m benchmarks.many $(BENCH)
 
 clean: ## Remove what make made
 	rm -rf $(VENV) .venv-bench .build

@@ -69,7 +69,11 @@ _CLEANING = ";".join(
 
 def clean_database() -> str:
     """Returns the URL of the shared database, after it has deleted all rows."""
-    url = shared_database()
+    return clean(shared_database())
+
+
+def clean(url: str) -> str:
+    """Deletes all rows of a database. Returns its URL."""
     try:
         _cleaner(url).execute(_CLEANING.encode())
     except psycopg.OperationalError:  # a test has ended all sessions of the database

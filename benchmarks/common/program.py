@@ -43,7 +43,7 @@ class Program:
         if options.json is not None:
             options.json.parent.mkdir(parents=True, exist_ok=True)
             options.json.write_text(json.dumps(results.as_json(), indent=2) + "\n", "utf-8")
-        if options.plots is not None or options.publish:
+        if self.drawn and (options.plots is not None or options.publish):
             from benchmarks.common import plots
 
             plots.draw(results, self.drawn, options.plots or DOCUMENTATION / "plots", self.name)

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from postroom._boxes.guard.guard import Guard
 from postroom._boxes.guard.key import GuardKey
+from postroom._boxes.guard.provider import ProviderGuard
+from postroom._boxes.guard.run import Run
 from postroom._boxes.inbox import Inbox, TenantInbox
 from postroom._boxes.new_message import NewMessage
 from postroom._boxes.outbox import Outbox, TenantOutbox
@@ -27,7 +29,7 @@ from postroom._kernel.observer import Event, Observer
 from postroom._kernel.queries import Reaped
 from postroom._kernel.retry import StorageRetry
 from postroom._kernel.states import Ending, State
-from postroom._many.config import StoreConfig, StoreMigrated
+from postroom._many.config import StoreConfig, StoreMigrated, StoreResult
 from postroom._many.selection import Batch, DrainFirst, Fair, RoundRobin, Selection
 from postroom._room.running import Postroom
 from postroom._runtime.values import BoxHealth, Cleaned, Cleaning
@@ -87,6 +89,7 @@ __all__ = [
     "TenantOutbox",
     "StoreConfig",
     "StoreMigrated",
+    "StoreResult",
     "Selection",
     "RoundRobin",
     "DrainFirst",
@@ -101,6 +104,8 @@ __all__ = [
     # guards
     "Guard",
     "GuardKey",
+    "ProviderGuard",
+    "Run",
     "Begun",
     "BeginStatus",
     # the work queue

@@ -18,14 +18,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from postroom._kernel.program import Mode
 from postroom._stores.options import StoreOptions
-from postroom.errors import ArgumentTypeError, ArgumentValueError
+from postroom.errors import ArgumentTypeError, ArgumentValueError, PostroomError
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -59,7 +60,8 @@ def open_store(url: str | None, *, mode: Mode, **given: Any) -> Any:
     scheme, rest = _split(_given(url))
     options = StoreOptions(mode, **given)
     options.check()
-    return _module(scheme).open_store(scheme, rest, options)
+    with _reading(scheme):
+        return _module(scheme).open_store(scheme, rest, options)
 
 
 def server_of(url: str) -> str:
@@ -67,7 +69,8 @@ def server_of(url: str) -> str:
     scheme, rest = _split(url)
     module = _module(scheme)
     if hasattr(module, "server_of"):
-        return str(module.server_of(scheme, rest))
+        with _reading(scheme):
+            return str(module.server_of(scheme, rest))
     before, _, after = rest.partition("?")[0].partition("/")
     # An @ behind the host may be that of a password with / or ? in it.
     host = "" if "@" in after + rest.partition("?")[2] else before.rpartition("@")[2]
@@ -94,8 +97,23 @@ def open_hub(url: str, **given: Any) -> Hub:
     module = _module(scheme)
     if not hasattr(module, "open_hub"):
         raise ArgumentValueError(f"{scheme}:// cannot be a hub: it has no notifications")
-    hub: Hub = module.open_hub(scheme, rest, StoreOptions("async", **given))
+    with _reading(scheme):
+        hub: Hub = module.open_hub(scheme, rest, StoreOptions("async", **given))
     return hub
+
+
+@contextmanager
+def _reading(scheme: str) -> Iterator[None]:
+    """Replaces the error of a library that cannot parse a URL. Its text may contain a password."""
+    try:
+        yield
+    except ValueError as error:
+        if isinstance(error, PostroomError):
+            raise
+        raise ArgumentValueError(
+            f"this {scheme}:// URL cannot be read: check its host and port, and write the characters /?#[]@ of a user "
+            "name or password as %2F, %3F and so on"
+        ) from None
 
 
 def _module(scheme: str) -> ModuleType:

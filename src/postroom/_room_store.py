@@ -12,7 +12,8 @@ from typing import Final, Protocol
 from postroom._kernel.observer import Event
 from postroom._kernel.scope import Scope
 from postroom._kernel.texts import ErrorTexts
-from postroom.spi import VERBS, Box, ErrorClassifier, Exchanger, GuardStore, Store, Transactor, Waker, declared_verbs
+from postroom._spi.verbs import declared_verbs
+from postroom.spi import VERBS, Box, ErrorClassifier, Exchanger, GuardStore, Store, Transactor, Waker
 
 
 class OrderChecker(Protocol):

@@ -18,13 +18,11 @@ Run `postroom.testing.conformance` against your store: see the store authors' gu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import timedelta
-from inspect import iscoroutinefunction
-from types import FunctionType, MappingProxyType
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 from uuid import UUID
 
 from postroom._kernel.clock import Clock, SystemClock
@@ -46,6 +44,9 @@ from postroom._kernel.policy import Box, Delivery, Order, Retention
 from postroom._kernel.queries import Attendance, ClaimRequest, Counts, Filter, Purge, Reaped
 from postroom._kernel.settlement import NamedTarget, Result, Settled, Settlement
 from postroom._kernel.states import TRANSITIONS, Ending, State
+from postroom._spi.guard import GuardStore
+from postroom._spi.joins import JoinStore, Step
+from postroom._spi.verbs import Tx, Verb, declared_verbs, reads
 
 __all__ = [
     # What a store implements.
@@ -122,21 +123,6 @@ __all__ = [
 Mark = Literal["processing", "processed", "dead", "skipped"]
 """The target of `KeyStore.mark`. `skipped`: a dead letter stays dead, but no longer blocks its FIFO group."""
 
-Step: TypeAlias = int | Key
-"""A message that is a step of a join: its id in the store, or its key."""
-
-Tx: TypeAlias = Any
-"""An open transaction of the caller, or None: a connection, a cursor or a session of a driver, of SQLAlchemy or of
-Django, or what `Transactor.transaction` yields. The store checks it."""
-
-FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
-
-
-def _reads(verb: FunctionT) -> FunctionT:
-    """Marks a verb that changes nothing, so that a store may run it in a read-only transaction."""
-    verb.__dict__["reads"] = True
-    return verb
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Features:
@@ -212,11 +198,11 @@ class QueueStore(Protocol):
         Returns how many messages it deleted.
         """
 
-    @_reads
+    @reads
     async def find(self, box: Box, which: Filter) -> list[StoredMessage]:
         """Returns the messages of `box` that match `which`, in id order."""
 
-    @_reads
+    @reads
     async def counts(self, box: Box) -> Counts:
         """Returns the number of messages of `box` in each state, zeros included."""
 
@@ -256,79 +242,6 @@ class Store(QueueStore, KeyStore, Protocol):
 
     async def close(self) -> None:
         """Closes the connections of the store. A second call does nothing."""
-
-
-@runtime_checkable
-class JoinStore(Protocol):
-    """Stores with `features.joins`. A join and its steps belong to one box.
-
-    A step has ended if its message is done or dead, or if `report_step` says so. A continuation is a message that is
-    not claimed before its join has ended; `claim` finds this out. A join that is not there raises JoinNotFound.
-    """
-
-    async def start_join(self, box: Box, draft: JoinDraft, *, tx: Tx = None) -> None:
-        """Stores a new join. A second call with the same id changes nothing. `tx` is the caller's transaction."""
-
-    async def attach_steps(self, box: Box, join: UUID, steps: Sequence[Step], *, tx: Tx = None) -> list[bool]:
-        """Makes messages of `box` steps of `join`. `tx` is the caller's transaction.
-
-        Returns True for each of `steps` that was not a step before. Raises JoinEnded, JoinFull, or MessageNotFound if
-        a message is not in this box; then nothing is attached.
-        """
-
-    async def report_step(self, box: Box, join: UUID, step: Step, *, failed: bool, tx: Tx = None) -> bool:
-        """Ends a pending step of `join` in `box`, whatever becomes of its message. `tx` is the caller's transaction.
-
-        Returns True if `step` was pending; its status is then `failed` or completed. Raises MessageNotFound if the
-        message is not a step.
-        """
-
-    async def put_wait(self, box: Box, draft: Draft, wait: JoinWait, *, tx: Tx = None) -> Receipt:
-        """Stores the continuation of a join as a message of `box`, unless the key of `draft` is known.
-
-        When the join has ended, the message gets topic and payload of a follow-up of `wait` and can be claimed. Without
-        a follow-up it is done with the ending `joined`, or dead if the join has failed. `tx` is the caller's
-        transaction. Returns the receipt. Raises JoinEnded if the join has ended.
-        """
-
-    async def seal_join(self, box: Box, join: UUID, *, tx: Tx = None) -> bool:
-        """Ends the attaching of steps to an open `join` of `box`. `tx` is the caller's transaction.
-
-        Returns True if it was not sealed before. Raises JoinEnded if the join has ended or has `expected_steps`.
-        """
-
-    async def cancel_join(self, box: Box, join: UUID, *, tx: Tx = None) -> bool:
-        """Ends `join` in `box` as cancelled, and its waiting continuation. Its steps go on. `tx` is the caller's
-        transaction.
-
-        Returns True if the join was pending.
-        """
-
-    @_reads
-    async def find_joins(self, box: Box, which: JoinFilter) -> list[Join]:
-        """Returns the joins of `box` that match `which`."""
-
-    @_reads
-    async def find_steps(self, box: Box, join: UUID, *, after: int = 0, limit: int = 100) -> list[JoinStep]:
-        """Returns steps of `join` in `box`, in id order: at most `limit`, with ids above `after`."""
-
-
-@runtime_checkable
-class GuardStore(Protocol):
-    """Stores with `features.guard`: they begin executions that a guard protects.
-
-    A record of a guard is a message of a box of the kind `guard`. `settle`, `renew` and `find` do the rest.
-    """
-
-    async def begin(self, box: Box, begins: Sequence[Begin]) -> list[Begun]:
-        """Begins executions: claims the records with the keys of `begins` in `box`, and inserts those that are not
-        there.
-
-        A record whose deduplication window has passed is not there. `decide_begin` is the rule for the others. A claim
-        sets the owner, the end of the lease (`NO_END` for a lease of None), `last_seen`, and a fence that is higher
-        than all earlier fences of the record. If two items have the same key, the first is decided first. Returns, for
-        each item, the status of its key.
-        """
 
 
 @runtime_checkable
@@ -394,7 +307,7 @@ class ErrorClassifier(Protocol):
 class BoxLister(Protocol):
     """Stores that list their boxes, for tools that inspect a database without the program that uses it."""
 
-    @_reads
+    @reads
     async def boxes(self) -> list[str]:
         """Returns the keys of the boxes that have messages, sorted. It may include boxes that are empty now."""
 
@@ -423,9 +336,11 @@ class Attendant(Protocol):
         """Takes the soft lease of the store for `process`, unless another process has it, and reads what is due.
 
         `lease` is the term of the soft lease. A lease is not extended before it has ended, so that the stores are
-        shared anew. `boxes` are keys of boxes. A message is due from the time at which it can be claimed, a claimed one
-        from the end of its lease. Messages that are seen, done or dead, and those that sleep behind the first of their
-        FIFO group, are not. The times are a hint: a claim may find nothing. Waits for no row lock.
+        shared anew. A `lease` of zero gives the soft lease back, if `process` has it.
+
+        `boxes` are keys of boxes. A message is due from the time at which it can be claimed, a claimed one from the end
+        of its lease. Messages that are seen, done or dead, and those that sleep behind the first of their FIFO group,
+        are not. The times are a hint: a claim may find nothing. Waits for no row lock.
         """
 
 
@@ -439,49 +354,12 @@ class Migrator(Protocol):
         It may be repeated, and several processes may call it at the same time.
         """
 
-    @_reads
+    @reads
     async def schema_version(self) -> int:
         """Returns the version of the schema in the database, 0 if there is none."""
 
     def schema_script(self) -> str:
         """Returns the SQL text that `migrate` runs on an empty database."""
-
-
-class Verb(NamedTuple):
-    """A method of a store, as its protocol declares it."""
-
-    name: str
-    protocol: type
-    """The protocol that declares it."""
-    parameters: tuple[str, ...]
-    """The names of its parameters, without `self`."""
-    is_async: bool
-    """Stores for async code have it as a coroutine function. The others are plain methods in all stores."""
-    reads: bool
-    """It changes nothing."""
-
-    @property
-    def takes_box(self) -> bool:
-        """It works on one box, its first argument."""
-        return self.parameters[:1] == ("box",)
-
-    @property
-    def takes_tx(self) -> bool:
-        """It can run in the caller's transaction."""
-        return "tx" in self.parameters
-
-
-def declared_verbs(*protocols: type) -> Mapping[str, Verb]:
-    """Returns the public methods that these protocols declare, by name."""
-    verbs: dict[str, Verb] = {}
-    for protocol in protocols:
-        for name, function in vars(protocol).items():
-            if isinstance(function, FunctionType) and not name.startswith("_"):
-                code = function.__code__
-                parameters = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
-                reads = getattr(function, "reads", False)
-                verbs[name] = Verb(name, protocol, parameters, iscoroutinefunction(function), reads)
-    return MappingProxyType(verbs)
 
 
 VERBS = declared_verbs(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from postroom._boxes.guard.guard import SyncGuard as Guard
+from postroom._boxes.guard.provider import SyncProviderGuard as ProviderGuard
 from postroom._boxes.inbox import SyncInbox as Inbox
 from postroom._boxes.outbox import SyncOutbox as Outbox
 from postroom._room.sync import SyncPostroom as Postroom
 
-__all__ = ["Guard", "Inbox", "Outbox", "Postroom"]
+__all__ = ["Guard", "Inbox", "Outbox", "Postroom", "ProviderGuard"]

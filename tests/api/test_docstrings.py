@@ -102,7 +102,7 @@ def test_a_verb_says_what_it_takes_returns_and_raises(cls: type, name: str, func
 @pytest.mark.parametrize("cls", [postroom.Postroom, sync.Postroom], ids=["async", "sync"])
 def test_the_options_of_a_room_are_shown(cls: Any) -> None:
     text = inspect.getdoc(cls.__init__) or ""
-    own = {"cleaning", "shutdown_timeout", "selection", "look_interval"} if cls is postroom.Postroom else set()
+    own = {"cleaning", "shutdown_timeout", "selection", "look_interval", "hub"} if cls is postroom.Postroom else set()
     assert set(re.findall(r"^    (\w+): ", text.partition("Raises:")[0], re.MULTILINE)) == {
         "url", *RoomOptions.__annotations__, *own,
     }  # fmt: skip

@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from postroom.cli import status
-from postroom.cli.session import Session
+from postroom.cli.session import ChosenStore, Session
 from tests.cli.conftest import Run, RunEach, output_of
 from tests.cli.shop import ESCAPE, SECRET, write_module
 
@@ -41,6 +41,7 @@ async def fill():
     await etl.ack(owner, await etl.claim(owner, batch_size=1))
     await etl.cancel("bad")
     await etl.enqueue_join_wait(UUID(int=3), on_fail_topic="failed")
+    await etl.enqueue_join_wait(UUID(int=1), on_complete_topic="loaded")
     await etl.claim(owner, topics=["failed"])  # ends the join
     await etl.cancel_join(UUID(int=4))
 
@@ -78,7 +79,7 @@ def test_list_filters_and_pages(run_each: RunEach) -> None:
         (*listing, "--limit", "2"),
         ("join", "list", *ETL),
         ("join", "list", *ETL, "--limit", "1"),
-        ("join", "list", *ETL, "--tenant", "nobody"),
+        ("join", "list", *ETL, "--tenant", "unknown"),
     )
     assert ids(whole) == [PENDING, OPEN, FAILED, CANCELLED]
     assert (output_of(whole)["box"], output_of(whole)["next"]) == ("outbox:etl", None)
@@ -103,22 +104,25 @@ def test_list_filters_and_pages(run_each: RunEach) -> None:
 
 def test_show_prints_the_join_and_its_steps(run_each: RunEach) -> None:
     showing = ("join", "show", FAILED, *ETL)
-    text, json, page, escaped, empty, unknown, wrong = run_each(
+    text, json, page, escaped, empty, empty_json, unknown, wrong = run_each(
         showing,
         (*showing, "--json"),
         (*showing, "--limit", "1", "--json"),
         ("join", "show", PENDING, *ETL),
         ("join", "show", OPEN, *ETL),
+        ("join", "show", OPEN, *ETL, "--json"),
         ("join", "show", UNKNOWN, *ETL),
         ("join", "show", "7", *ETL),
     )
     shown = text.stdout.splitlines()
     assert shown[:4] == [f"id               {FAILED}", "tenant_id        acme", "status           failed", shown[3]]
-    assert shown[-5:-3] == ['metadata         {"card":', f'                  "{SECRET}"}}']
-    assert shown[-3] == "steps"
+    assert shown[-6:-4] == ['metadata         {"card":', f'                  "{SECRET}"}}']
+    found = output_of(json)
+    continuation = found["continuation"]
+    assert (continuation["state"], continuation["topic"]) == ("claimed", "failed")
+    assert shown[-4:-2] == [f"continuation     claimed  {continuation['id']}  topic failed", "steps"]
     assert [line.split()[0] for line in shown[-2:]] == ["completed", "failed"]
     assert shown[-1].endswith("  bad from etl")
-    found = output_of(json)
     assert (found["id"], found["completed_steps"], found["failed_steps"]) == (FAILED, 1, 1)
     assert found["metadata"] == f'{{"card":\n "{SECRET}"}}'
     steps = [(step["source"], step["message_id"], step["status"]) for step in found["steps"]]
@@ -128,7 +132,11 @@ def test_show_prints_the_join_and_its_steps(run_each: RunEach) -> None:
     [rest] = run_each((*showing, "--after", str(output_of(page)["next"]), "--json"))
     assert [step["message_id"] for step in output_of(rest)["steps"]] == ["bad"]
     assert "\\x1b[31mred" in escaped.stdout
-    assert empty.stdout.splitlines()[-1] == "steps            there are none"
+    [waiting] = [line for line in escaped.stdout.splitlines() if line.startswith("continuation ")]
+    assert waiting.startswith("continuation     waiting  ")
+    assert waiting.endswith("  topic join.wait")
+    assert empty.stdout.splitlines()[-2:] == ["continuation     there is none", "steps            there are none"]
+    assert output_of(empty_json)["continuation"] is None
     assert (unknown.returncode, unknown.stderr) == (1, f"postroom: there is no join {UNKNOWN} in outbox 'etl'\n")
     assert wrong.returncode == 2
 
@@ -175,9 +183,12 @@ def test_status_counts_joins_in_pages(run_each: RunEach, monkeypatch: pytest.Mon
     if url != "memory://":
         pytest.skip("the pages are the same on every store")
     monkeypatch.setattr(status, "PAGE", 1)
+
+    async def count(store: ChosenStore) -> dict[str, int]:
+        return await status.count_joins(await store.outbox("etl"))
+
     with Session(runpy.run_path("shop.py")["room"], is_declared=True) as session:
-        [outbox] = session.boxes(None, ["etl"])
-        assert status.count_joins(session, outbox) == {"pending": 2, "failed": 1}
+        assert session.each(count) == [(None, {"pending joins": 2, "failed joins": 1})]
 
 
 def test_the_outbox_is_the_default_one_or_named(run_each: RunEach) -> None:

@@ -17,6 +17,7 @@ from postroom._kernel.joins import WAIT_TOPIC, FollowUp
 from postroom._kernel.states import BoxKind
 from postroom._stores.sql.store import SyncSqlStore
 from postroom.spi import (
+    Begin,
     Box,
     Claim,
     ClaimRequest,
@@ -29,6 +30,7 @@ from postroom.spi import (
     NamedTarget,
     Order,
     Purge,
+    Result,
     Retention,
     Settlement,
     State,
@@ -395,6 +397,45 @@ def nothing(_scene: Scene) -> None:
     """An empty database is enough."""
 
 
+def begin(key: str, owner: UUID, lease: timedelta | None = HOUR) -> Begin:
+    return Begin(Draft("shop", key, "topic", hash=b"1"), owner, lease)
+
+
+def prepare_begin(scene: Scene) -> None:
+    def settle(key: str, outcome: Callable[[Claim], Settlement]) -> None:
+        [begun] = scene.store.begin(scene.box, [begin(key, ALICE)])
+        scene.settle(outcome(begun.claim))
+
+    settle("past its window", Settlement.done)
+    scene.clock.advance(2 * HOUR)
+    settle("done", lambda claim: Settlement.done(claim, Result("1", "json")))
+    settle("dead", lambda claim: Settlement.dead(claim, error="bad"))
+    settle("released", Settlement.release)
+    scene.store.begin(scene.box, [begin("late", ALICE, MINUTE), begin("marked", ALICE, None)])
+    scene.clock.advance(2 * MINUTE)
+    scene.store.begin(scene.box, [begin("held", ALICE)])
+
+
+def act_begin(store: SyncSqlStore, box: Box, given: None, tx: dict[str, Any]) -> Any:
+    keys = ("new", "past its window", "done", "dead", "released", "late", "marked", "held", "new")
+    return store.begin(box, [begin(key, BOB) for key in keys])
+
+
+def prepare_results(scene: Scene) -> list[Claim]:
+    begun = scene.store.begin(scene.box, [begin(key, UUID(int=number)) for number, key in enumerate("abcd", 1)])
+    return [each.claim for each in begun]
+
+
+def act_results(store: SyncSqlStore, box: Box, claims: list[Claim], tx: dict[str, Any]) -> Any:
+    settlements = [
+        Settlement.done(claims[0], Result("1", "json")),
+        Settlement.done(claims[1]),
+        Settlement.release(claims[2]),
+        Settlement.done(claims[3], Result(b"4", "bytes")),
+    ]
+    return store.settle(box, settlements, **tx)
+
+
 SCENARIOS = (
     Scenario(
         "put",
@@ -473,5 +514,15 @@ SCENARIOS = (
     Scenario("mark dead", prepare_finished, act_mark("dead")),
     Scenario("mark skipped", prepare_finished, act_mark("skipped"), order=Order(fifo=True, on_dead="block")),
     *JOIN_SCENARIOS,
+    Scenario(
+        "begin",
+        prepare_begin,
+        act_begin,
+        order=Order(),
+        retention=Retention(dedup_window=HOUR),
+        joins_transactions=False,
+        kinds=("guard",),
+    ),
+    Scenario("settle with results", prepare_results, act_results, order=Order(), kinds=("guard",)),
 )
 BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}

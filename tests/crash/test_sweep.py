@@ -27,6 +27,7 @@ ROOT = Path(__file__).parents[2]
 MARKS: dict[BoxKind, pytest.MarkDecorator] = {
     "inbox": pytest.mark.req("IBX-102"),
     "outbox": pytest.mark.req("OBX-002", "OBX-091"),
+    "guard": pytest.mark.req("CEB-004"),
 }
 
 

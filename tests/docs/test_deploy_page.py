@@ -14,7 +14,7 @@ from pathlib import Path
 from typer.main import get_command
 
 from postroom import Postroom
-from postroom._runtime.probes import READY_SECONDS
+from postroom._runtime.health_reporter import READY_SECONDS
 from postroom.cli.app import app
 from tests.docs.pages import ROOT
 

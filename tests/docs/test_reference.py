@@ -15,6 +15,7 @@ import postroom.sqlalchemy
 import postroom.sync
 import postroom.testing
 from postroom import errors
+from postroom._boxes.guard.options import GuardOptions
 from postroom._boxes.options import BoxOptions
 from postroom._room.options import RoomOptions
 from tests.docs.pages import PAGES, ROOT
@@ -92,6 +93,27 @@ def test_every_argument_is_explained(name: str) -> None:
     [section] = [text for each, text in SECTIONS.items() if each.startswith(f"{name}(")]
     arguments = {argument for signature in verbs()[name] for argument in signature.parameters}
     assert arguments - COMMON - set(re.findall(r"`(\w+)`", section)) == set()
+
+
+GUARD_HEADINGS = re.findall(r"^### `(\w+\(.*?\))`$", REFERENCE["guard"], re.MULTILINE)
+LIKE_A_BOX = {"find", "dead_letters", "replay", "purge", "reap", "counts"}
+"""Verbs of a guard that are those of a box."""
+
+
+def test_every_verb_of_a_guard_has_a_heading_with_its_signature() -> None:
+    found = {
+        name: inspect.signature(value)
+        for name, value in inspect.getmembers(postroom.Guard, inspect.isfunction)
+        if not name.startswith("_") and name not in LIKE_A_BOX
+    }
+    wanted = {heading(name, signature).replace("<no result>", "…") for name, signature in found.items()}
+    assert set(GUARD_HEADINGS) == wanted
+
+
+def test_every_option_of_a_guard_is_in_the_table() -> None:
+    assert (
+        set(GuardOptions.__annotations__) - set(re.findall(r"^\| `(\w+)`", REFERENCE["guard"], re.MULTILINE)) == set()
+    )
 
 
 def test_every_option_of_a_room_is_in_the_table() -> None:

@@ -97,14 +97,14 @@ async def test_on_sqlite_only_taking_the_lease_needs_the_write_lock(tmp_path: Pa
 def test_on_sqlite_another_process_may_take_the_lease_first(tmp_path: Path) -> None:
     store, other = (open_store(f"sqlite:///{tmp_path}/room.db", mode="sync", deploy_schema=True) for _ in range(2))
     store.counts(BOX)
-    look = store._queue.attending.look
+    read = store._queue.attending.read
 
-    def look_and_be_overtaken(*args: Any) -> Any:
-        found = yield from look(*args)
+    def read_and_be_overtaken(*args: Any) -> Any:
+        found = yield from read(*args)
         assert other.attend([], BOB, TERM).free_in is None
         return found
 
-    store._queue.attending.look = look_and_be_overtaken
+    store._queue.attending.read = read_and_be_overtaken
     assert store.attend([], ALICE, TERM).free_in == 20.0
     store.close()
     other.close()

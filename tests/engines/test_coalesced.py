@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from postroom import Postroom, State
+from postroom import BeginStatus, Postroom, State
 from postroom._stores import coalesced
-from postroom._stores.coalesced import MAX_CONTENT, CoalescedStore
+from postroom._stores.coalesced import MAX_CONTENT, SIZES, CoalescedStore, Coalescer, Items
 from postroom._stores.wrapper import find_wrapper
-from postroom.spi import Box, Draft, Receipt, ReceiptStatus
+from postroom.spi import Box, Draft, ReceiptStatus
 
 BOX = Box("inbox", "inbox")
 BAD = Draft("s", "bad", "t", [])  # type: ignore[arg-type] # refused by the database only
@@ -30,14 +29,18 @@ class CountingRoom(Postroom):
     def __init__(self, url: str) -> None:
         super().__init__(url, deploy_schema=True)
         self._transactions = 0
-        coalescer = find_wrapper(self.store, CoalescedStore)._coalescers.get()
-        puts = coalescer._puts
+        for verb in SIZES:
+            getattr(self.store, verb)  # the first use makes its coalescer
+            self._count_calls(find_wrapper(self.store, CoalescedStore).coalescers[verb].get())
 
-        async def counted(box: Box, drafts: Sequence[Draft]) -> list[Receipt]:
+    def _count_calls(self, coalescer: Coalescer) -> None:
+        call = coalescer._call
+
+        async def counted(box: Box, items: Items) -> Items:
             self._transactions += 1
-            return await puts.put(box, drafts)
+            return await call(box, items)
 
-        coalescer._puts = replace(puts, put=counted)
+        coalescer._call = counted
 
 
 @pytest.fixture
@@ -62,6 +65,24 @@ async def test_concurrent_puts_share_transactions(room: CountingRoom, monkeypatc
     assert sum(receipt.is_new for receipt in receipts) == 50
     assert [receipt.message_id for receipt in receipts] == [str(n % 50) for n in range(100)]
     assert (await room.inbox().counts())[State.WAITING] == 50
+
+
+async def test_concurrent_begins_and_settles_share_transactions(
+    room: CountingRoom, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coalesced, "OVERTAKE_SECONDS", 60)
+    guard = room.guard("billing")
+    begun = await asyncio.gather(*(guard.try_begin(str(n % 50)) for n in range(100)))
+    assert room.count() <= 5
+    acquired = [each for each in begun if each.status is BeginStatus.ACQUIRED]
+    assert len(acquired) == 50
+    assert {each.status for each in begun} == {BeginStatus.ACQUIRED, BeginStatus.BUSY}
+    before = room.count()
+    kept = await asyncio.gather(*(guard.mark_processed(each, result=n) for n, each in enumerate(acquired)))
+    assert all(kept)
+    assert room.count() - before <= 5
+    again = await asyncio.gather(*(guard.try_begin(str(n)) for n in range(50)))
+    assert [each.result for each in again] == list(range(50))
 
 
 async def test_boxes_do_not_mix(room: CountingRoom) -> None:

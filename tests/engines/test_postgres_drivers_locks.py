@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from postroom._connect import open_store
-from postroom._stores.coalesced import LOCK_TIMEOUT, MAX_SLOW, Coalescer, SharedPuts
+from postroom._stores.coalesced import MAX_SLOW, SIZES, Coalescer, Sharing
 from postroom.spi import Box, Draft, Filter, Receipt
 from tests.postgres import clean_database, with_driver
 
@@ -36,12 +36,11 @@ class Place:
         """The statements that were sent, without their parameters."""
         self._driver = self.store._driver
         self.coalescer = Coalescer(
-            SharedPuts(
-                put=self._put,
-                is_shared_error=self._driver.is_transient,
-                put_with_lock_timeout=partial(self._put, lock_timeout=LOCK_TIMEOUT),
-                is_lock_timeout=self._driver.is_locked,
-            )
+            self._put,
+            SIZES["put"],
+            Sharing(
+                is_shared_error=self._driver.is_transient, limits_locks=True, is_lock_timeout=self._driver.is_locked
+            ),
         )
         self.sizes: list[int] = []
         """Of the puts that were made."""
@@ -79,7 +78,7 @@ class Place:
         """Puts of one message each: they go together."""
 
         async def put(id_: str) -> str:
-            [receipt] = await self.coalescer.put(BOX, [draft(id_)])
+            [receipt] = await self.coalescer.call(BOX, [draft(id_)])
             return str(receipt.status)
 
         return [asyncio.create_task(put(id_)) for id_ in ids]
@@ -138,7 +137,7 @@ async def test_who_has_gone_is_not_put(place: Place) -> None:
     transaction = await place.hold(*held)
     blocked = place.start(*held)
     await place.puts(1 + len(held) + MAX_SLOW)  # together, each in a hurry, most to the end
-    [gone] = [waiting.drafts[0].message_id for waiting in place.coalescer._blocked]
+    [gone] = [waiting.items[0].message_id for waiting in place.coalescer._blocked]
     blocked[held.index(gone)].cancel()
     await transaction.rollback()
     left = [task for task, id_ in zip(blocked, held, strict=True) if id_ != gone]

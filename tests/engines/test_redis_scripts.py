@@ -35,7 +35,7 @@ from tests.redis import new_prefix, open_at
 from tests.runtime.support import soon
 from tests.support import settled
 
-BOX = Box("inbox", "box")
+BOX = Box("outbox", "box")
 ASK = ClaimRequest(ALICE, seconds(30), 10)
 
 
@@ -145,6 +145,15 @@ def test_every_key_that_a_script_touches_is_declared(verb: str) -> None:
     assert given <= _CONSTANTS
     computed = set(re.findall(r"local set = (.*)", text))
     assert all(set(re.findall(r"\b[A-Z]{3,}\b", line)) <= _CONSTANTS for line in computed)
+
+
+def test_a_script_has_only_functions_that_it_uses() -> None:
+    """It creates its functions on every call."""
+    text = script("exchange").text
+    functions = re.findall(r"^local function (\w+)", text, re.MULTILINE)
+    assert {"settle", "claim", "bury"} <= set(functions)
+    assert "revive" not in functions  # `replay` uses it
+    assert [name for name in functions if len(re.findall(rf"\b{name}\b", text)) == 1] == []
 
 
 @pytest.mark.parametrize("separate", [True, False], ids=["separate", "joined"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import re
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from postroom._stores.sql.sqlite.engine import SqliteEngine
 from postroom._stores.sql.statements import Migration
 from postroom._stores.wrapper import innermost
 from postroom.sync import Postroom
+from tests.next_version import add_migration
 from tests.postgres import create_database
 
 ADDITIONS = [
@@ -70,11 +70,9 @@ CREATE TABLE postroom_later (id INTEGER NOT NULL PRIMARY KEY);
 
 def upgrade(room: Any) -> None:
     schema = innermost(room.store)._schema
-    engine = copy.copy(schema.engine)  # other rooms of this process share the engine
     change = Migration(schema.newest + 1, "later", ADDED)
-    assert all(only_adds(text) for text in engine.split(change.text))
-    engine.migrations = (*engine.migrations, change)
-    schema.engine, schema.newest = engine, change.version
+    assert all(only_adds(text) for text in schema.engine.split(change.text))
+    add_migration(room, change)
 
 
 @pytest.mark.parametrize("store", ["sqlite3", "psycopg"])

@@ -79,7 +79,7 @@ def test_finds_rows_by_index(planned: sqlite3.Connection, name: str) -> None:
         "claims": '{"1": 1}',
         "topics": '["t"]',
         "groups": '["g"]',
-        "seen": "[]",
+        "read_before": "[]",
         "boxes": '["inbox:inbox"]',
     }
     plan = [row[3] for row in planned.execute(f"EXPLAIN QUERY PLAN {text.named}", parameters)]

@@ -47,7 +47,11 @@ class Shop:
         self.room, self.clock, self._url = room, clock, url
 
     def rows(self, view: str) -> dict[str, dict[str, Any]]:
-        return {row["message_id"]: _typed(row) for row in self._select(f"SELECT * FROM {view} ORDER BY id")}
+        return {row["message_id"]: row for row in self.typed(f"SELECT * FROM {view} ORDER BY id")}
+
+    def typed(self, statement: str) -> list[dict[str, Any]]:
+        """Returns the rows of a statement, with times and UUIDs as such."""
+        return [_typed(row) for row in self._select(statement)]
 
     def _select(self, statement: str) -> list[dict[str, Any]]:
         if self._url.startswith("sqlite"):

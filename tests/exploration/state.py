@@ -34,7 +34,7 @@ IGNORED = {
     *("first_seen", "last_seen", "completed_at"),  # there is no dedup window, and nothing is purged
     *("completed_by", "ending", "last_error", "revision"),  # only shown
     "attempt",  # counts for the backoff, which is constant here
-    *("waits_for", "watched"),  # there are no joins
+    *("waits_for", "is_continuation", "watched"),  # there are no joins
 }
 MOST_LOST = 2
 """From so many lost leases on, more make no difference: there is no limit to them here."""

@@ -94,6 +94,13 @@ class World:
         draft = Draft("shop", str(self.join), WAIT_TOPIC, on_duplicate="reject")
         return self.queue.put_wait(self.box, draft, JoinWait(self.join, True, DONE, FAILED))
 
+    async def wake(self) -> None:
+        """Takes the mark from the steps and wakes the continuation, as the end of a watched step does."""
+        await self.sandbox.watcher.execute("UPDATE postroom_queue SET watched = NULL WHERE box = $1", self.box.key)
+        await self.sandbox.watcher.execute(
+            "UPDATE postroom_queue SET available_at = $2 WHERE waits_for = $1", self.join, self.sandbox.clock.now()
+        )
+
     async def look(self) -> None:
         assert await self.claim(CAROL) == []
 
@@ -105,11 +112,12 @@ class World:
 
 
 async def held(world: World) -> None:
-    """A and B are held; no claim has looked at the join."""
+    """A and B are held; the continuation is awake, and no step is watched."""
     await world.start()
     await world.put("A", "B")
     await world.hold()
     await world.wait()
+    await world.wake()
 
 
 async def watched(world: World) -> None:
@@ -119,7 +127,7 @@ async def watched(world: World) -> None:
 
 
 async def one_left(world: World) -> None:
-    """A is done and B is held; no claim has looked at the join."""
+    """A is done and B is held; the continuation is awake, and no step is watched."""
     await held(world)
     await world.settle(Settlement.done(world.claims.pop("A")))
 
@@ -130,13 +138,14 @@ async def one_left_watched(world: World) -> None:
 
 
 async def one_left_waiting(world: World) -> None:
-    """A is done; B waits and has a collapse key."""
+    """A is done; B waits and has a collapse key; the continuation is awake, and no step is watched."""
     await world.start()
     await world.put("A")
     await world.hold()
     await world.settle(Settlement.done(world.claims.pop("A")))
     await world.put("B", collapse_key="k", due=world.sandbox.clock.now() + timedelta(seconds=30))
     await world.wait()
+    await world.wake()
 
 
 async def one_left_waiting_watched(world: World) -> None:
@@ -155,11 +164,8 @@ async def unfilled(world: World) -> None:
 
 
 async def unfilled_awake(world: World) -> None:
-    await world.start()
-    await world.put("A")
-    await world.put("B", join=False)
-    await world.hold()
-    await world.wait()
+    await unfilled(world)
+    await world.wake()
 
 
 async def unfilled_last(world: World) -> None:
@@ -231,10 +237,35 @@ async def open_sleeping(world: World) -> None:
 
 
 async def open_awake(world: World) -> None:
-    await world.start(None)
-    await world.put("A")
+    await open_sleeping(world)
+    await world.wake()
+
+
+async def filled(world: World) -> None:
+    """A and B are held; the continuation was stored last: it sleeps, and B is watched."""
+    await world.start()
+    await world.put("A", "B")
     await world.hold()
     await world.wait()
+
+
+async def nested(world: World) -> None:
+    """B and the continuation of an inner join are steps; A is a step of the inner join. A and B are held and watched.
+    The inner join is late and has no follow-up, so its end is the end of a step. Its continuation has the higher id."""
+    clock = world.sandbox.clock
+    inner = world.other = World(world.sandbox, world.box)
+    draft = JoinDraft(inner.join, "t", 1, deadline=clock.now() + timedelta(seconds=1))
+    await world.start()
+    await world.wait()
+    await world.sandbox.perform(world.queue.start_join(world.box, draft))
+    await inner.put("A")
+    wait = Draft("shop", str(inner.join), WAIT_TOPIC, on_duplicate="reject")
+    receipt = await world.sandbox.perform(world.queue.put_wait(world.box, wait, JoinWait(inner.join)))
+    await world.sandbox.perform(world.queue.attach_steps(world.box, world.join, [receipt.id]))
+    await world.put("B")
+    await world.hold()
+    await world.look()
+    clock.advance(timedelta(seconds=2))
 
 
 State_ = Callable[[World], Awaitable[None]]
@@ -259,6 +290,8 @@ STATES: dict[str, State_] = {
         two_joins,
         open_sleeping,
         open_awake,
+        filled,
+        nested,
     )
 }
 
@@ -293,6 +326,11 @@ def _exchange(*names: str) -> Program:
     )
 
 
+def _inner(world: World) -> World:
+    assert world.other is not None
+    return world.other
+
+
 def _cancel(name: str) -> Program:
     return lambda world: world.queue.cancel(world.box, Filter(keys=(Key("shop", name),)))
 
@@ -310,6 +348,9 @@ PROGRAMS: dict[str, Program] = {
     "dead A, done D": _mixed("A", "D"),
     "dead C, done B": _mixed("C", "B"),
     "exchange B+D": _exchange("B", "D"),
+    "exchange A+B": _exchange("A", "B"),
+    "dead A+B": _settle(_dead, "A", "B"),
+    "dead A, done B": _mixed("A", "B"),
     "done A+C": _settle(Settlement.done, "A", "C"),
     "dead A+C": _settle(_dead, "A", "C"),
     "retry B": _settle(lambda claim: Settlement.retry(claim, delay=timedelta()), "B"),
@@ -322,6 +363,7 @@ PROGRAMS: dict[str, Program] = {
     "report A": _report("A", failed=False),
     "report B": _report("B", failed=False),
     "report B failed": _report("B", failed=True),
+    "cancel inner join": lambda world: world.queue.cancel_join(world.box, _inner(world).join),
     "cancel join": lambda world: world.queue.cancel_join(world.box, world.join),
     "seal": lambda world: world.queue.seal_join(world.box, world.join),
     "put C": lambda world: world.queue.put(world.box, [world.draft("C", True)], in_caller_tx=True),
@@ -394,7 +436,9 @@ async def _claim_when_due(world: World, wrong: list[str]) -> list[StoredMessage]
     was_released = status != 0 and state == 1 and not waits
     if is_due and not found:
         wrong.append("not claimable, although no step is pending")
-    if found and not (is_due or was_released):
+    # After the claim: it may have ended an inner join, whose continuation was the last step.
+    pending = await world.pending()
+    if found and pending and not was_released:
         wrong.append(f"claimable, although {pending} steps are pending")
     world.claims.update({message.message_id: message.claim for message in claimed if message.claim is not None})
     return found

@@ -106,6 +106,18 @@ open_sleeping            | seal            | claim
 open_sleeping            | seal            | cancel join
 open_awake               | seal            | claim
 open_awake               | seal            | done A
+filled                   | done A          | done B
+filled                   | exchange B      | done A
+filled                   | claim           | done A+B
+filled                   | report B        | done A+B
+nested                   | claim           | dead A, done B
+nested                   | claim           | claim
+nested                   | cancel inner join | done A+B
+nested                   | cancel inner join | claim
+unfilled                 | attach B        | exchange A
+unfilled                 | attach B        | exchange B
+no_wait                  | wait            | exchange A+B
+no_wait                  | wait            | dead A+B
 open_awake               | put C in tx     | claim
 open_awake               | put C           | put C in tx
 """
@@ -126,3 +138,9 @@ async def test_every_order_of_two_verbs(scene: Sandbox, state: str, first: str, 
     orders = await explore(scene, state, first, second, switches=SWITCHES)
     assert orders > 1
     print(f"{orders} orders: {state} | {first} | {second}")  # noqa: T201 - figures
+
+
+@pytest.mark.req("C-36")
+async def test_a_claim_that_ends_an_inner_join_waits_for_no_lock(scene: Sandbox) -> None:
+    """The settlement wakes both continuations, the outer one first. The claim has locked the inner one."""
+    assert await explore(scene, "nested", "claim", "done A+B", switches=SWITCHES) > 1

@@ -13,9 +13,9 @@ import pytest
 
 from postroom import NewMessage, Postroom
 from postroom._stores.sql.statements import Migration
-from postroom._stores.wrapper import innermost
 from postroom.errors import SchemaTooNew
 from postroom.sync import Postroom as SyncPostroom
+from tests.next_version import add_migration
 from tests.postgres import with_driver
 from tests.postgres_chaos.feed import feeding
 from tests.postgres_chaos.test_crashes import FED, WORK, check_promises
@@ -52,10 +52,7 @@ async def test_rooms_that_make_their_tables_on_first_use_may_start_together(bare
 
 def add_a_column(room: Any) -> None:
     """What the next version of this package might bring."""
-    engine: Any = innermost(room.store)._driver.engine
-    change = Migration(99, "later", "ALTER TABLE postroom_queue ADD COLUMN later integer;\n")
-    engine.migrations = (*engine.migrations, change)
-    innermost(room.store)._schema.newest = 99
+    add_migration(room, Migration(99, "later", "ALTER TABLE postroom_queue ADD COLUMN later integer;\n"))
 
 
 async def test_workers_go_on_while_the_tables_change_under_them(quick_url: str, tmp_path: Path) -> None:

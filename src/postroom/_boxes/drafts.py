@@ -115,7 +115,7 @@ def _join(join: object, box: Box) -> UUID | None:
         return None
     if not isinstance(join, UUID):
         raise ArgumentTypeError(f"join must be the id that start_join returned, not {type(join).__name__}")
-    if box.kind != "outbox":
+    if not box.can_have_joins:
         raise ArgumentValueError("a join belongs to an outbox, and this is an inbox: leave out join")
     return join
 

@@ -13,7 +13,6 @@ from postroom._boxes.selection import Named
 from postroom._boxes.transaction import NOT_GIVEN, resolve
 from postroom._kernel.joins import (
     WAIT_TOPIC,
-    WAITS_FOR_ITSELF,
     FollowUp,
     Join,
     JoinDraft,
@@ -23,7 +22,7 @@ from postroom._kernel.joins import (
     JoinStep,
     JoinWait,
 )
-from postroom._kernel.message import Draft, Key, Receipt, ReceiptStatus
+from postroom._kernel.message import Draft, Receipt, ReceiptStatus
 from postroom._kernel.program import Program, call, verb
 from postroom.errors import ArgumentTypeError, ArgumentValueError, DuplicateMessage, FeatureMissing, JoinNotFound
 from postroom.spi import JoinStore, Tx
@@ -86,15 +85,13 @@ class JoinVerbs(BoxBase):
             True if it was not a step before. A second call changes nothing.
 
         Raises:
-            ArgumentTypeError, ArgumentValueError: before any I/O.
+            ArgumentTypeError: before any I/O.
+            ArgumentValueError: before any I/O; or the message is the continuation of the join.
             JoinNotFound, MessageNotFound: this box has no such join or message.
             JoinEnded: the join has ended, or is sealed.
             JoinFull: the join has all the steps that it expects.
         """
         step = selection.step(self._box, message)
-        named = step if isinstance(step, Key) else getattr(message, "key", None)
-        if named == Key(self._box.name, str(join)):
-            raise ArgumentValueError(WAITS_FOR_ITSELF)
         store, transaction = self._joins(), resolve(tx, self._store)
         attached: list[bool] = yield call(store.attach_steps, self._box, _join(join), [step], tx=transaction)
         return attached[0]

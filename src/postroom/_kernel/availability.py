@@ -18,7 +18,7 @@ class Availability(NamedTuple, Generic[Time]):
     """When a waiting message can be claimed, and whether it is in the line of its FIFO group before that time."""
 
     available_at: Time | None
-    """None: the message is behind the front of its FIFO group. The store sets a time when it becomes the front."""
+    """None: the message sleeps behind the first in its line. The store sets a time when it becomes the first."""
     delayed: bool = False
     """The message is in the line of its FIFO group only from `available_at` on: see `postroom._kernel.line`."""
 
@@ -60,7 +60,7 @@ class GivenBack(NamedTuple):
     attempt: int
     """Counted attempts, including this one if it counts."""
     delay: timedelta | None
-    """The time until it can be claimed again. None: as soon as it is the front of its FIFO group."""
+    """The time until it can be claimed again. None: as soon as it is the first in its line."""
 
 
 def give_back(delivery: Delivery, settlement: Settlement, attempt: int, *, in_line: bool) -> GivenBack:

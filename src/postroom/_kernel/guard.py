@@ -96,7 +96,10 @@ class BeginDecision(NamedTuple):
 
 
 def decide_begin(begin: Begin, record: StoredMessage, hash_algorithm: str | None, now: datetime) -> BeginDecision:
-    """Returns what a begin does with a record that has its key. `hash_algorithm`: that of the record."""
+    """Returns what `begin` does with a `record` that has its key, at the time `now`.
+
+    `hash_algorithm`: that of the record.
+    """
     # Only the content counts: after a rename of its handler, a record is still the same.
     if begin.draft.contradicts(record.hash, hash_algorithm, ""):
         return BeginDecision(BeginStatus.CONFLICT)

@@ -17,7 +17,9 @@ WAIT_TOPIC = "join.wait"
 """The topic of a continuation while its join is pending."""
 
 
-WAITS_FOR_ITSELF = "this message is the continuation of the join, and would wait for itself"
+WAITS_FOR_ITSELF = (
+    "the join would wait for itself: this message is its continuation, or the continuation of a join that waits for it"
+)
 
 
 class JoinId(uuid.UUID):

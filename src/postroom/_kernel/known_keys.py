@@ -33,17 +33,18 @@ class KnownKeyDecision(NamedTuple):
         return Receipt(self.status, id_, *draft.key, self.state, superseded, replaced_under_lease, self.updated)
 
 
-def decide_known_key(draft: Draft, state: State, *, conflict: bool) -> KnownKeyDecision:
+def decide_known_key(draft: Draft, state: State, *, conflict: bool, is_continuation: bool = False) -> KnownKeyDecision:
     """Returns what to do with a draft whose key belongs to a message in `state`.
 
-    `conflict`: the message has another topic or another content hash (`Draft.contradicts`).
+    `conflict`: the message has another topic or another content hash (`Draft.contradicts`). `is_continuation`: it is
+    the continuation of a join. What it becomes was decided when it was stored, and no put changes it.
     """
     if conflict and draft.on_conflict == "reject":
         return KnownKeyDecision(ReceiptStatus.REJECTED, state, touches=False)
     if state is State.SEEN:
         status = ReceiptStatus.CONFLICT if conflict else ReceiptStatus.NEW
         return KnownKeyDecision(status, State.WAITING, fills=True, updated=conflict)
-    replaces = state is not State.DONE and draft.replaces(conflict=conflict)
+    replaces = state is not State.DONE and not is_continuation and draft.replaces(conflict=conflict)
     if state is State.DEAD and draft.revive_dead:
         return KnownKeyDecision(ReceiptStatus.REVIVED, State.WAITING, replaces=replaces, revives=True, updated=replaces)
     status = ReceiptStatus.CONFLICT if conflict else _STATUS_OF_KNOWN.get(state, ReceiptStatus.DUPLICATE)

@@ -1,8 +1,8 @@
 """The line of a FIFO group: which members a claim may take.
 
-The members of a group are in line in id order. A claim takes members from the front of the line, as far as they are
-ready, and only while no other worker has a live lease on any member. A dead message is in line only with
-`on_dead="block"`.
+The members of a group are in line in id order. A claim takes the *front* of the line: the first members, as far as
+they are ready and fit into the claim. It takes none while another worker has a live lease on any member. A dead message
+is in line only with `on_dead="block"`.
 
 A waiting member behind the first may sleep: its `available_at` is None, and the store sets a time when it becomes the
 first. The first in line never sleeps, not even while a member behind it is claimed. So every claim for its topic finds
@@ -57,7 +57,7 @@ def is_in_line(member: LineMember[Any], now: int | datetime) -> bool:
 def claimable_front(
     line: Iterable[M], now: int | datetime, limit: int, topics: frozenset[str] | None = None
 ) -> list[M]:
-    """Returns the members that a claim may take from a `line` that no other worker holds, given from its front.
+    """Returns the front of a `line` that no other worker holds. `line`: its members in id order.
 
     The front ends at a member that is not ready `now`, at a topic that is not in `topics`, and after `limit` members.
     No member is overtaken.

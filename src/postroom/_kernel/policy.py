@@ -63,6 +63,8 @@ class Retention:
     dead_letter: Literal["keep", "discard"] = "keep"
     on_duplicate: OnDuplicate | None = None
     """The default for writes with a known key. None: see `NewMessage.on_duplicate`."""
+    purge_interval: timedelta | None = None
+    """The pause between two purges in a running room. None: as the room has it."""
 
     @property
     def ages(self) -> dict[State, timedelta]:
@@ -108,9 +110,12 @@ class Box:
     """Messages that one step of `enqueue_many` writes in a store without transactions."""
     key: str = field(init=False)
     """Kind and name in one text: the name of the box in a store."""
+    can_have_joins: bool = field(init=False)
+    """Whether its messages can be steps of joins: those of an outbox. An inbox spares the statements for them."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", f"{self.kind}:{self.name}")
+        object.__setattr__(self, "can_have_joins", self.kind == "outbox")
 
 
 def cause_of_death(box: Box, *, deliveries: int, lost_leases: int, expires: Time | None, now: Time) -> str | None:

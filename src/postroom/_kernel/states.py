@@ -15,7 +15,7 @@ class State(StrEnum):
     SEEN = "seen"
     """Its key was recorded; there is nothing to handle yet."""
     WAITING = "waiting"
-    """It can be claimed now, when it is due, or when it is the front of its FIFO group."""
+    """It can be claimed now, when it is due, or when it is the first in the line of its FIFO group."""
     CLAIMED = "claimed"
     """A worker has a lease on it. The lease may have passed."""
     DONE = "done"

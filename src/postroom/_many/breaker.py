@@ -8,7 +8,7 @@ SHORTEST_SECONDS, LONGEST_SECONDS = 1.0, 60.0
 
 
 class Breaker:
-    """Open after a failure, until a look or a visit succeeds. The pauses double, with jitter."""
+    """Open after a failure, until a visit succeeds, or a look that finds no work. The pauses double, with jitter."""
 
     __slots__ = ("_seconds", "opened_at", "until")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
 
 from postroom._boxes import check
@@ -14,6 +14,7 @@ from postroom._kernel.texts import escape
 from postroom.errors import ArgumentTypeError, ArgumentValueError, PostroomError
 
 LONGEST_KEY = 200
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,16 @@ class StoreMigrated(NamedTuple):
     """What prevented it."""
 
 
+class StoreResult(NamedTuple, Generic[R]):
+    """The call of a function for one store, from `room.router.each()`."""
+
+    store: str
+    value: R | None
+    """What the function returned."""
+    error: Exception | None
+    """What it raised, or what prevented the call."""
+
+
 def key_of(given: object) -> str:
     """Returns the identifier of a store as text. Raises for what cannot be one."""
     if not isinstance(given, str | UUID):
@@ -101,25 +112,31 @@ def configs_of(stores: object, refuse: Callable[[str, PostroomError], None] | No
             key = key_of(given)
             if key in configs:
                 raise ArgumentValueError(f"there are two stores {key!r}: a UUID and its text are the same identifier")
-            configs[key] = _config(key, value)
+            configs[key] = _config(value)
         except PostroomError as error:
+            shown = escape(str(given))[:LONGEST_KEY]
             if refuse is None:
-                raise
-            refuse(escape(str(given))[:LONGEST_KEY], error)
+                raise with_store(shown, error) from None
+            refuse(shown, error)
     return configs
 
 
-def _config(key: str, value: object) -> StoreConfig:
+def with_store(key: str, error: PostroomError) -> PostroomError:
+    """Returns the error with the identifier of its store in its text: one of many stores must be found."""
+    return type(error)(f"store {key!r}: {error}")
+
+
+def _config(value: object) -> StoreConfig:
     if isinstance(value, StoreConfig):
         return value
     if isinstance(value, str):
         return StoreConfig(value)
-    if isinstance(value, Mapping):
-        try:
-            return StoreConfig(**value)
-        except TypeError as error:
-            if isinstance(error, ArgumentTypeError):
-                raise
-            known = ", ".join(StoreConfig.__dataclass_fields__)
-            raise ArgumentTypeError(f"store {key!r} has options that there are not; there are {known}") from None
-    raise ArgumentTypeError(f"store {key!r} must be a URL or a StoreConfig, not {type(value).__name__}")
+    if not isinstance(value, Mapping):
+        raise ArgumentTypeError(f"this must be a URL or a StoreConfig, not {type(value).__name__}")
+    known = list(StoreConfig.__dataclass_fields__)
+    unknown = [str(name) for name in value if name not in known]
+    if unknown:
+        raise ArgumentTypeError(f"there is no option {escape(unknown[0])!r}; there are {', '.join(known)}")
+    if "url" not in value:
+        raise ArgumentTypeError("the url is missing")
+    return StoreConfig(**value)

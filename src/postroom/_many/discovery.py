@@ -16,6 +16,8 @@ from postroom.errors import ArgumentTypeError, PostroomError
 
 _log = logging.getLogger("postroom")
 
+LONGEST_CALL_SECONDS = 60.0
+"""How long a call may take in an async room; then it has failed."""
 CONFIRM_SECONDS = 30.0
 """The longest pause before a discovery that must confirm the one before."""
 
@@ -27,11 +29,16 @@ class Discovery:
         if not callable(discover):
             raise ArgumentTypeError(f"discover must be a function, not {type(discover).__name__}")
         self._discover = discover
+        method = getattr(discover, "__call__", None)  # noqa: B004 - of an object, which may be async as well
+        self._is_async = inspect.iscoroutinefunction(discover) or inspect.iscoroutinefunction(method)
         self._seconds = refresh.total_seconds()
         self._registry = registry
         self._errors = errors
         self._read_at: float | None = None
         self._failing = False
+        self._begun = self._applied = self._suspected = 0
+        """How many calls have begun; the number of the last one whose result is the list; and how many had begun when
+        a list was returned that must be confirmed."""
         self._must_confirm = False
         self._refused: dict[str, str] = {}
         """Why stores are left out, by identifier."""
@@ -50,6 +57,7 @@ class Discovery:
         Raises what it raises if it has never succeeded. Later, an error keeps the list and is logged.
         """
         is_first = self._read_at is None
+        number = self._begun = self._begun + 1
         try:
             configs = self._usable(configs_of((yield call(self._call, mode)), self._refuse))
         except Exception as error:
@@ -65,6 +73,11 @@ class Discovery:
         if self._failing:
             self._failing = False
             _log.info("the discovery of stores works again")
+        if number < self._applied:
+            return None  # a call that began later has returned before
+        if self._must_confirm and number <= self._suspected:
+            return None  # it began before the list that it would confirm
+        self._applied = number
         return self._apply(configs)
 
     def _usable(self, configs: dict[str, StoreConfig]) -> dict[str, StoreConfig]:
@@ -91,9 +104,9 @@ class Discovery:
             _log.warning("store=%s is left out: %s", key, text)
 
     def _apply(self, configs: dict[str, StoreConfig]) -> Change:
-        vanished = self._registry.vanished(configs)
-        self._must_confirm = vanished is None
-        if vanished is None:
+        self._must_confirm = self._registry.must_confirm(configs)
+        if self._must_confirm:
+            self._suspected = self._begun
             _log.warning(
                 "the discovery of stores returned %d stores, and the room has %d: those that have disappeared are kept "
                 "until a second discovery confirms it",
@@ -127,8 +140,8 @@ class Discovery:
     async def _call_async(self) -> Any:
         import asyncio
 
-        async with asyncio.timeout(max(self._seconds, 30.0)):
-            if inspect.iscoroutinefunction(self._discover):
-                return await self._discover()
+        async with asyncio.timeout(LONGEST_CALL_SECONDS):
+            if self._is_async:
+                return await self._discover()  # type: ignore[misc]
             result = await asyncio.to_thread(self._discover)  # it may read a database, which blocks
             return await result if inspect.isawaitable(result) else result

@@ -8,23 +8,25 @@ run at the same time, in all visits together.
 from __future__ import annotations
 
 import asyncio
-import copy
-import logging
 from collections.abc import Iterable
+from contextlib import suppress
 
 from postroom._boxes.handled_box import HandledBox
 from postroom._kernel.cancellation import cancel_once, check_cancelled
-from postroom._many.calendar import Calendar
+from postroom._many.checked_selection import CheckedSelection
 from postroom._many.selection import Batch, Selection
 from postroom._many.servers import AsyncOpenStores
+from postroom._many.slots import Slots
+from postroom._many.store_schedule import StoreSchedule
 from postroom._many.tenant import Tenant
 from postroom._many.visit import Visit
 from postroom._runtime.pump import Pump
-
-_log = logging.getLogger("postroom")
+from postroom.errors import StoreBusy
 
 SLOW_SECONDS = 1.0
 """A visit whose first claim takes longer no longer takes the place of another visit."""
+ASK_AGAIN_SECONDS = 0.5
+"""The pause after which a selection that returned no store is asked again."""
 
 
 class Dispatcher:
@@ -35,7 +37,7 @@ class Dispatcher:
         handled: HandledBox,
         stores: AsyncOpenStores,
         tenants: Iterable[Tenant],
-        calendar: Calendar,
+        schedule: StoreSchedule,
         selection: Selection,
     ) -> None:
         """`tenants`: all stores of the room, for `drain`."""
@@ -43,11 +45,11 @@ class Dispatcher:
         self._handled = handled
         self._stores = stores
         self._tenants = tenants
-        self._calendar = calendar
-        self._selection = copy.deepcopy(selection)
-        self._slots = asyncio.Semaphore(self.box.work.concurrency)
+        self._schedule = schedule
+        self._selection = CheckedSelection(selection, self.box.key, schedule.errors)
+        self._slots = Slots(self.box.work.concurrency)
         self._most_visits = self.box.work.concurrency + selection.overlap
-        self._ring: dict[str, Tenant] = {}
+        self._ready: dict[str, Tenant] = {}
         """The stores that are ready, and not being visited. The one that waits the longest comes first."""
         self._visits: dict[str, Visit] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -64,21 +66,23 @@ class Dispatcher:
 
     async def run(self) -> None:
         """Makes visits until `stop` was called and all of them have ended."""
-        self._calendar.attach(self.box.key, self)
+        self._schedule.attach(self.box.key, self)
         try:
             while not (self._is_stopping and not self._visits):
                 check_cancelled()
                 self._changed.clear()
-                self._begin_visits()
-                await self._changed.wait()
+                selects_none = self._begin_visits()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(ASK_AGAIN_SECONDS if selects_none else None):
+                        await self._changed.wait()
         finally:
-            self._calendar.detach(self.box.key)
+            self._schedule.detach(self.box.key)
             await self._cancel_visits()
 
     async def drain(self) -> int:
         """Visits all stores until nothing more can be claimed. Raises the error of a store after the others."""
         self._errors = []
-        self._ring = {tenant.key: tenant for tenant in self._tenants}
+        self._ready = {tenant.key: tenant for tenant in self._tenants}
         try:
             self._begin_visits()
             while self._visits:
@@ -110,53 +114,46 @@ class Dispatcher:
 
     # -- which stores are ready ----------------------------------------------------------------------------------
 
-    def offer(self, tenant: Tenant) -> None:
+    def add_ready(self, tenant: Tenant) -> None:
         """Makes a store ready."""
         visit = self._visits.get(tenant.key)
         if visit is None:
-            self._ring.setdefault(tenant.key, tenant)
+            self._ready.setdefault(tenant.key, tenant)
             self._changed.set()
         elif visit.pump is not None:
             visit.pump.wake()  # and when the visit has ended, there is a look
 
-    def withdraw(self, key: str) -> None:
+    def remove_ready(self, key: str) -> None:
         """Makes a store not ready."""
-        self._ring.pop(key, None)
+        self._ready.pop(key, None)
 
     def remove(self, key: str) -> None:
         """Makes a store not ready, and stops its visit."""
-        self.withdraw(key)
+        self.remove_ready(key)
         if key in self._visits:
             self._visits[key].stop()
 
-    def _select(self) -> str | None:
-        selected = self._selection.select(self._ring.keys())
-        if selected is None or selected in self._ring:
-            return selected
-        first = next(iter(self._ring))
-        _log.error("the selection of box=%s returned a store that is not ready; store=%s is next", self.box.key, first)
-        return first
-
     # -- visits --------------------------------------------------------------------------------------------------
 
-    def _begin_visits(self) -> None:
-        while self._ring and not self._is_stopping and self._has_place:
-            key = self._select()
+    def _begin_visits(self) -> bool:
+        """Returns True if stores are ready, but the selection returned none."""
+        while self._ready and not self._is_stopping and self._has_place:
+            key = self._selection.select(self._ready.keys())
             if key is None:
-                return
+                return True
             limit = self._limit(key)
-            visit = self._visits[key] = Visit(self._ring.pop(key), self, self._slots, limit)
+            visit = self._visits[key] = Visit(self._ready.pop(key), self, self._slots, limit)
             task = asyncio.create_task(self._visit(visit))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+        return False
 
     @property
     def _has_place(self) -> bool:
         return sum(not visit.is_detached for visit in self._visits.values()) < self._most_visits
 
     def _limit(self, key: str) -> int:
-        most = self.box.work.batch_size
-        return max(1, min(self._selection.limit(key, most), most))
+        return self._selection.limit(key, self.box.work.batch_size)
 
     async def _visit(self, visit: Visit) -> None:
         timer = asyncio.get_running_loop().call_later(SLOW_SECONDS, self._detach_slow, visit)
@@ -177,7 +174,7 @@ class Dispatcher:
         async with self._stores.using(tenant) as store:
             handled = self._handled
             visit.pump = pump = Pump(
-                store, tenant.limited(self.box), handled.handlers, topics=handled.claimed_topics, turn=visit
+                store, tenant.limited(self.box), handled.handlers, topics=handled.claimed_topics, visit=visit
             )
             if visit.is_stopped:
                 return
@@ -191,20 +188,24 @@ class Dispatcher:
         tenant, seconds = visit.tenant, visit.time.take()
         if not visit.has_more:
             self._selection.ended(Batch(tenant.key, 0, seconds, tenant.config.weight))
-        if error is not None:
+        if tenant.is_removed:
+            self._schedule.expect(tenant.key, 0.0)  # there may be another store of this identifier by now
+        elif isinstance(error, StoreBusy):
+            self._ready[tenant.key] = tenant  # the store did not fail: too many others are open
+        elif error is not None:
             self._failed(tenant, error)
-        elif tenant.is_removed or self._is_stopping:
+        elif self._is_stopping:
             return
         elif visit.has_more:
-            self._ring[tenant.key] = tenant
+            self._ready[tenant.key] = tenant
         elif self._errors is None:
-            self._calendar.left(tenant, visit.total)
+            self._schedule.visit_ended(tenant, visit.total)
 
     def _failed(self, tenant: Tenant, error: Exception) -> None:
         if self._errors is not None:
             self._errors.append(error)
         else:
-            self._calendar.failed(tenant, error)
+            self._schedule.failed(tenant, error)
 
     def _detach_slow(self, visit: Visit) -> None:
         if not visit.total:
@@ -216,20 +217,20 @@ class Dispatcher:
 
     # -- during a visit ------------------------------------------------------------------------------------------
 
-    def goes_on(self, visit: Visit, claimed: int) -> bool:
+    def may_claim_again(self, visit: Visit, claimed: int) -> bool:
         """Returns True if the selection gives the next batch to the same store, or no other store waits for it."""
         tenant = visit.tenant
         key = tenant.key
         visit.is_detached = False
         self._selection.ended(Batch(key, claimed, visit.time.take(), tenant.config.weight))
         if self._errors is None:
-            self._calendar.claimed(tenant)
+            self._schedule.visit_claimed(tenant)
         if self._is_stopping:
             return False
-        if self._ring and not self._has_place_besides(visit):
-            self._ring[key] = tenant  # it comes last
-            selected = self._select()
-            del self._ring[key]
+        if self._ready and not self._has_place_besides(visit):
+            self._ready[key] = tenant  # it comes last
+            selected = self._selection.select(self._ready.keys())
+            del self._ready[key]
             if selected != key:
                 return False
         visit.limit = self._limit(key)
@@ -243,11 +244,11 @@ class Dispatcher:
         """The store failed while messages are in hand. The visit goes on, but other stores do not wait for it."""
         self._detach(visit)
         if self._errors is None:
-            self._calendar.failed(visit.tenant, error)
+            self._schedule.failed(visit.tenant, error)
 
     def visit_recovered(self, visit: Visit) -> None:
         if self._errors is None:
-            self._calendar.recovered(visit.tenant)
+            self._schedule.recovered(visit.tenant)
 
     # -- state ---------------------------------------------------------------------------------------------------
 

@@ -28,6 +28,8 @@ class Registry:
     def __init__(self, factory: StoreFactory) -> None:
         self._factory = factory
         self._tenants: dict[str, Tenant] = {}
+        self._is_read = False
+        """Whether there is a list of stores. It may be empty."""
         self._unconfirmed: set[str] | None = None
         """Stores that have disappeared, if that was not confirmed yet."""
         self.listeners: list[Callable[[Change], None]] = []
@@ -49,18 +51,24 @@ class Registry:
         """Returns the tenant of this identifier. Raises StoreNotFound."""
         key = key_of(given)
         tenant = self._tenants.get(key)
+        if tenant is None and not self._is_read:
+            raise StoreNotFound(
+                f"this room has no store {key!r} yet, since it has not read its list of stores: start the room, or "
+                "call room.refresh(), first"
+            )
         if tenant is None:
             raise StoreNotFound(f"this room has no store {key!r}; it has {len(self._tenants)} others")
         return tenant
 
-    def vanished(self, configs: Mapping[str, StoreConfig]) -> set[str] | None:
-        """Returns the stores that a discovered list lacks; None if so many disappeared that it must be confirmed."""
+    def must_confirm(self, configs: Mapping[str, StoreConfig]) -> bool:
+        """Returns True if a discovered list lacks so many stores that a second discovery must confirm it."""
         gone = self._tenants.keys() - configs.keys()
-        if len(gone) < 2 or len(gone) <= len(self._tenants) * MAX_VANISHED_SHARE or gone == self._unconfirmed:
+        is_few = len(gone) < 2 or len(gone) <= len(self._tenants) * MAX_VANISHED_SHARE
+        if is_few or gone == self._unconfirmed:
             self._unconfirmed = None
-            return gone
+            return False
         self._unconfirmed = gone
-        return None
+        return True
 
     def check(self, key: str, config: StoreConfig) -> None:
         """Raises if a store cannot have this configuration. Does nothing for one that it has."""
@@ -71,6 +79,7 @@ class Registry:
     def replace(self, configs: Mapping[str, StoreConfig]) -> Change:
         """Makes this the list of stores."""
         change = Change([], [], [])
+        self._is_read = True
         for key in self._tenants.keys() - configs.keys():
             tenant = self._tenants.pop(key)
             tenant.is_removed = True

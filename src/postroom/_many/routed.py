@@ -145,7 +145,7 @@ class UnroutedStore:
     def __getattr__(self, name: str) -> NoReturn:
         if name in ROOM_VERBS:
             raise StoreKeyMissing(
-                "this room has many stores, and this call names none: use room.router.inbox(key) or "
-                "room.router.outbox(key), where key is the identifier of the store"
+                "this room has many stores, and this call names none: use room.router.inbox(key), "
+                "room.router.outbox(key) or room.router.guard(key, name), where key is the identifier of the store"
             )
         raise AttributeError(name)

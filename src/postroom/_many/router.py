@@ -2,35 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Generic, TypeVar
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Generic, TypeVar, cast
 from uuid import UUID
 
+from postroom._boxes import check
+from postroom._boxes.guard.guard import Guard, SyncGuard
+from postroom._boxes.guard.options import check_features
 from postroom._boxes.inbox import SyncInbox, TenantInbox
 from postroom._boxes.outbox import SyncOutbox, TenantOutbox
 from postroom._kernel.policy import Box
 from postroom._kernel.program import sync_runner
 from postroom._kernel.states import BoxKind
-from postroom._many.config import StoreKey
+from postroom._many.config import StoreKey, StoreResult
+from postroom._many.each import call_each
 from postroom._many.routed import RoutedStore, RoutedVerbs, SyncRoutedStore
+from postroom._many.servers import AsyncOpenStores
 from postroom._many.tenant import Tenant
 from postroom._many.tenants import Tenants
+from postroom._room_store import WorkerStore
 
 StoreT = TypeVar("StoreT", bound=RoutedVerbs)
 InboxT = TypeVar("InboxT")
 OutboxT = TypeVar("OutboxT")
+GuardT = TypeVar("GuardT")
 Made = TypeVar("Made")
+R = TypeVar("R")
 
 
-class Router(Generic[InboxT, OutboxT, StoreT]):
+class Router(Generic[InboxT, OutboxT, GuardT, StoreT]):
     """Finds the boxes of a store by its identifier. Made by a room with many stores: `room.router`."""
 
     _inbox: type[InboxT]
     _outbox: type[OutboxT]
+    _guard: Callable[..., GuardT]
     _store: type[StoreT]
 
-    def __init__(self, tenants: Tenants, find_box: Callable[[BoxKind, str], Box]) -> None:
-        """`find_box`: returns a box of the room."""
+    def __init__(self, tenants: Tenants, find_box: Callable[[BoxKind, str], Any]) -> None:
+        """`find_box`: returns an inbox, an outbox or a guard of the room."""
         self._tenants = tenants
         self._registry = tenants.registry
         self._find_box = find_box
@@ -69,6 +78,26 @@ class Router(Generic[InboxT, OutboxT, StoreT]):
             ArgumentTypeError, ArgumentValueError: a key that cannot be one.
         """
         return self._box(key, "outbox", name, self._outbox)
+
+    def guard(self, key: StoreKey, name: str) -> GuardT:
+        """Returns a guard of one store: the same object at each call.
+
+        Args:
+            key: the identifier of the store, a str or a UUID.
+            name: the name of the guard. Its options are those of `room.guard(name)`.
+
+        Returns:
+            The guard. Functions that it decorates run once for each key in this store.
+
+        Raises:
+            StoreNotFound: the room has no such store. It is a LookupError.
+            ArgumentTypeError, ArgumentValueError: a key that cannot be one.
+            FeatureMissing: the store cannot do what the guard needs.
+        """
+        tenant, guard = self._get(key), self._find_box("guard", name)
+        box, policy = guard.box, guard.policy
+        check_features(box, policy, tenant.facts.features)
+        return self._once(tenant, box.key, lambda: self._guard(box, policy, self.store(key)))
 
     def store(self, key: StoreKey) -> StoreT:
         """Returns one store: with the verbs of `postroom.spi.Store`, and a `transaction()`.
@@ -111,7 +140,7 @@ class Router(Generic[InboxT, OutboxT, StoreT]):
 
     def _box(self, key: StoreKey, kind: BoxKind, name: str, made_class: Callable[..., Made]) -> Made:
         tenant = self._get(key)
-        box = self._find_box(kind, name)
+        box: Box = self._find_box(kind, name).box
         return self._once(tenant, box.key, lambda: made_class(box, self.store(key)))
 
     def _once(self, tenant: Tenant, name: str, make: Callable[[], Made]) -> Made:
@@ -127,16 +156,42 @@ class Router(Generic[InboxT, OutboxT, StoreT]):
             self._made.pop(tenant.key, None)
 
 
-class AsyncRouter(Router[TenantInbox, TenantOutbox, RoutedStore]):
+class AsyncRouter(Router[TenantInbox, TenantOutbox, Guard, RoutedStore]):
     """For async rooms."""
 
-    _inbox, _outbox, _store = TenantInbox, TenantOutbox, RoutedStore
+    _inbox, _outbox, _guard, _store = TenantInbox, TenantOutbox, Guard, RoutedStore
+
+    async def each(
+        self,
+        work: Callable[[WorkerStore], Awaitable[R]],
+        *,
+        keys: Iterable[StoreKey] | None = None,
+        parallel: int = 4,
+        progress: Callable[[StoreResult[R]], object] | None = None,
+    ) -> list[StoreResult[R]]:
+        """Calls an async function for each store. An error of one store does not end the others.
+
+        Args:
+            work: called with the open store; its `name` is the identifier, for `router.inbox(store.name)`.
+            keys: only these stores. Default: all.
+            parallel: how many stores of one server at the same time. Default: 4; at most the room's `open_stores`.
+            progress: called with each result. Default: none.
+
+        Returns:
+            A `StoreResult` for each store, in the order of the stores or of `keys`.
+
+        Raises:
+            StoreNotFound: the room has no store of one of the `keys`. No store is called then.
+        """
+        chosen = list(self._registry) if keys is None else [self._get(key) for key in keys]
+        stores = cast("AsyncOpenStores", self._tenants.stores)
+        return await call_each(chosen, stores, work, check.count("parallel", parallel), progress)
 
 
-class SyncRouter(Router[SyncInbox, SyncOutbox, SyncRoutedStore]):
+class SyncRouter(Router[SyncInbox, SyncOutbox, SyncGuard, SyncRoutedStore]):
     """For sync rooms."""
 
-    _inbox, _outbox, _store = SyncInbox, SyncOutbox, SyncRoutedStore
+    _inbox, _outbox, _guard, _store = SyncInbox, SyncOutbox, SyncGuard, SyncRoutedStore
 
     def _refresh(self) -> None:
         refresh_if_old(self._tenants)

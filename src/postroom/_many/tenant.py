@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol
@@ -11,6 +12,9 @@ from postroom._kernel.verified import Verified
 from postroom._many.config import StoreConfig
 from postroom._room_store import WorkerStore
 from postroom.spi import Features
+
+IDLE_SECONDS = (1.0, 10.0)
+"""How long an open store stays open without a call: the shortest and the longest time."""
 
 
 class StoreFacts(NamedTuple):
@@ -34,14 +38,14 @@ class StoreFactory(Protocol):
 class OpenStore:
     """A store object in use."""
 
-    __slots__ = ("calls", "idle_since", "is_detached", "server", "store")
+    __slots__ = ("calls", "idle_since", "is_detached", "opened_at", "server", "store")
 
     def __init__(self, store: WorkerStore, server: str) -> None:
         self.store = store
         self.server = server
         self.calls = 0
         """Calls that use the store at this moment."""
-        self.idle_since = 0.0
+        self.opened_at = self.idle_since = time.monotonic()
         self.is_detached = False
         """Whether its tenant is removed or has another configuration: it is closed when the last call has ended."""
 
@@ -49,6 +53,17 @@ class OpenStore:
     def stays_open(self) -> bool:
         """True if the store loses its data when it is closed."""
         return not self.store.features.durable
+
+    def is_idle(self, now: float) -> bool:
+        """Returns True if the store was idle for as long as it was in use, or for `IDLE_SECONDS`.
+
+        A store that was used once is closed soon, which ends its sessions. A PostgreSQL session that stays open and
+        idle after its first statements adds them to the counters of the server 10 seconds later, so probes of other
+        processes would find a first message late.
+        """
+        shortest, longest = IDLE_SECONDS
+        limit = min(max(self.idle_since - self.opened_at, shortest), longest)
+        return not self.calls and not self.stays_open and now - self.idle_since > limit
 
 
 class Tenant:

@@ -15,12 +15,12 @@ from postroom._kernel.program import Mode, Program, call
 from postroom._kernel.retry import StorageRetry
 from postroom._kernel.texts import ErrorTexts, Redact
 from postroom._kernel.verified import Verified
-from postroom._many.config import DEFAULT_REFRESH, Discover, StoreConfig, StoreConfigs, configs_of
+from postroom._many.config import DEFAULT_REFRESH, Discover, StoreConfig, StoreConfigs, configs_of, with_store
 from postroom._many.discovery import Discovery
 from postroom._many.registry import Change, Registry
 from postroom._many.servers import AsyncOpenStores, OpenStores, SyncOpenStores
 from postroom._room_store import WorkerStore
-from postroom.errors import ArgumentTypeError, ArgumentValueError, FeatureMissing
+from postroom.errors import ArgumentTypeError, ArgumentValueError, FeatureMissing, PostroomError
 
 POOL_SIZE = 4
 """Connections of one open store, unless its URL has another number."""
@@ -64,7 +64,7 @@ class StoreMaker:
             verified=verified,
         )
         if defaults.require_durable and not store.features.durable:
-            raise FeatureMissing(f"store {key!r} keeps nothing when its process ends, and require_durable is set")
+            raise FeatureMissing("it keeps nothing when its process ends, and require_durable is set")
         return wrap_for_room(
             store,
             defaults.mode,
@@ -109,7 +109,10 @@ class Tenants:
     def _set(self, configs: dict[str, StoreConfig]) -> None:
         """Makes this the fixed list of stores. Its options are checked before any I/O."""
         for key, config in configs.items():
-            self.registry.check(key, config)
+            try:
+                self.registry.check(key, config)
+            except PostroomError as error:
+                raise with_store(key, error) from None
         self.registry.replace(configs)
 
     def refresh(self, *, if_old: bool = False) -> Program[float]:
@@ -126,5 +129,4 @@ class Tenants:
 
     def _close(self, change: Change) -> Program[None]:
         """Closes the stores that were removed or have another configuration, after the calls that use them."""
-        for tenant in (*change.removed, *change.configured):
-            yield call(self.stores.detach, tenant)
+        yield call(self.stores.detach, [*change.removed, *change.configured])

@@ -2,62 +2,31 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
+from postroom._many.slots import HandlerTime, Slots
 from postroom._many.tenant import Tenant
 from postroom._runtime.pump import Pump
-from postroom._runtime.schedule import now
 
 
-class Observer(Protocol):
+class VisitObserver(Protocol):
     """The dispatcher, as a visit sees it."""
 
-    def goes_on(self, visit: Visit, claimed: int) -> bool:
+    def may_claim_again(self, visit: Visit, claimed: int) -> bool:
         """Returns whether the visit may claim again."""
 
     def visit_failed(self, visit: Visit, error: Exception) -> None: ...
     def visit_recovered(self, visit: Visit) -> None: ...
 
 
-class HandlerTime(AbstractAsyncContextManager[None]):
-    """Holds a slot of the box while a handler runs, and measures the time."""
-
-    def __init__(self, slots: asyncio.Semaphore) -> None:
-        self._slots = slots
-        self._running = 0
-        self._since = 0.0
-        self._seconds = 0.0
-
-    async def __aenter__(self) -> None:
-        await self._slots.acquire()
-        self._count(1)
-
-    async def __aexit__(self, *error: object) -> None:
-        self._count(-1)
-        self._slots.release()
-
-    def _count(self, change: int) -> None:
-        at = now()
-        self._seconds += self._running * (at - self._since)
-        self._running += change
-        self._since = at
-
-    def take(self) -> float:
-        """Returns the seconds since the last call."""
-        self._count(0)
-        seconds, self._seconds = self._seconds, 0.0
-        return seconds
-
-
 class Visit:
-    """A `Turn` of one store."""
+    """A `VisitControl` of one store."""
 
-    def __init__(self, tenant: Tenant, dispatcher: Observer, slots: asyncio.Semaphore, limit: int) -> None:
+    def __init__(self, tenant: Tenant, dispatcher: VisitObserver, slots: Slots, limit: int) -> None:
         self.tenant = tenant
         self._dispatcher = dispatcher
-        self.time = HandlerTime(slots)
+        self.time = HandlerTime(slots, tenant.config.weight)
         self.slots: AbstractAsyncContextManager[object] = self.time
         self.limit = limit
         self.total = 0
@@ -77,7 +46,7 @@ class Visit:
 
     def claimed(self, count: int) -> bool:
         self.total += count
-        self.has_more = not self._dispatcher.goes_on(self, count)
+        self.has_more = not self._dispatcher.may_claim_again(self, count)
         return not self.has_more
 
     def failed(self, error: Exception) -> None:

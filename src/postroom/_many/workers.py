@@ -1,24 +1,25 @@
-"""The workers of a room with many stores: a dispatcher for each box, one calendar, one discovery, and the probes."""
+"""The workers of a room with many stores: a dispatcher for each box, one schedule, one discovery, and the probes."""
 
 from __future__ import annotations
 
 import asyncio
 import math
 from collections.abc import Callable, Collection, Mapping
-from typing import NamedTuple, cast
+from typing import cast
 
 from postroom._boxes.handled_box import HandledBox
 from postroom._kernel.ids import OwnerToken
 from postroom._kernel.local import PerLoop
 from postroom._kernel.observer import Event
 from postroom._kernel.program import async_runner
-from postroom._many.calendar import Calendar
 from postroom._many.dispatcher import Dispatcher
+from postroom._many.hubs import Hubs
 from postroom._many.probing import Probing
 from postroom._many.registry import Change
 from postroom._many.routed import MANY
 from postroom._many.selection import Selection
 from postroom._many.servers import AsyncOpenStores
+from postroom._many.store_schedule import StoreSchedule
 from postroom._many.tenants import Tenants
 from postroom._room_store import WorkerStore
 from postroom._runtime.janitor import Janitor
@@ -29,11 +30,17 @@ from postroom.errors import FeatureMissing
 _refresh_if_old = async_runner(lambda tenants: tenants.refresh(if_old=True))
 
 
-class _LoopState(NamedTuple):
+class _LoopState:
     """What belongs to one event loop."""
 
-    calendar: Calendar
-    probing: Probing
+    def __init__(self, schedule: StoreSchedule, probing: Probing) -> None:
+        self.schedule = schedule
+        self.probing = probing
+        self.workers_changed: Callable[[], None] = _do_nothing
+        """Called after a worker was made. Set while `listen` runs."""
+
+
+def _do_nothing() -> None: ...
 
 
 class TenantWorkers:
@@ -51,8 +58,9 @@ class TenantWorkers:
         cleaning: Cleaning,
         probes: bool,
         look_seconds: float,
+        hubs: Hubs | None = None,
     ) -> None:
-        """`boxes`: returns all boxes of the room. `probes`: whether to use them. `look_seconds`: see `Calendar`."""
+        """`boxes`: returns all boxes of the room. `probes`: if they are used. `look_seconds`: see `StoreSchedule`."""
         self._tenants = tenants
         self._registry = tenants.registry
         self._stores = cast("AsyncOpenStores", tenants.stores)
@@ -63,6 +71,7 @@ class TenantWorkers:
         self._janitor = Janitor(cleaning)
         self._cleans = False
         self._uses_probes = probes
+        self._hubs = hubs
         self.discovers = tenants.discovery is not None
         self._look_seconds = look_seconds
         self._process = OwnerToken.new()
@@ -70,7 +79,7 @@ class TenantWorkers:
 
     def _new_state(self) -> _LoopState:
         probing = Probing(self.errors)
-        calendar = Calendar(
+        schedule = StoreSchedule(
             self._stores,
             self._process,
             self.errors,
@@ -80,60 +89,70 @@ class TenantWorkers:
             look_seconds=self._look_seconds,
             seen=probing.seen,
         )
-        return _LoopState(calendar, probing)
+        return _LoopState(schedule, probing)
 
     @property
-    def calendar(self) -> Calendar:
-        """The calendar of this event loop."""
-        return self._states.get().calendar
+    def schedule(self) -> StoreSchedule:
+        """The schedule of this event loop."""
+        return self._states.get().schedule
 
     def failing(self) -> dict[str, float]:
         """Returns the stores that fail, and for how many seconds."""
         states = self._states.everywhere()
-        return {key: seconds for state in states for key, seconds in state.calendar.failing().items()}
+        return {key: seconds for state in states for key, seconds in state.schedule.failing().items()}
 
     # -- workers -------------------------------------------------------------------------------------------------
 
     def make(self, box: HandledBox) -> Dispatcher:
         """Returns a dispatcher. Each has a copy of the selection."""
-        return Dispatcher(box, self._stores, self._registry, self.calendar, self._selection)
+        asyncio.get_running_loop().call_soon(self._states.get().workers_changed)
+        return Dispatcher(box, self._stores, self._registry, self.schedule, self._selection)
 
     async def check(self, box: HandledBox) -> None:
-        """Does nothing: each store is checked when it is first looked at."""
+        """Reads the list of stores, if it is old. Each store is checked when it is first looked at."""
+        await _refresh_if_old(self._tenants)
 
     def is_transient(self, error: BaseException) -> bool:
         return False
 
     def wake(self, event: Event, workers: Mapping[str, Dispatcher]) -> None:
-        """Offers the store of the event, now and when its messages become due."""
-        calendar, later = self.calendar, due_times(event)
+        """Makes the store of the event ready, now and when its messages become due."""
+        schedule, later = self.schedule, due_times(event)
         for seconds in later:
-            calendar.expect(event.store, seconds)
+            schedule.expect(event.store, seconds)
         if event.verb != "put" or len(later) < len(event.given):
-            calendar.put(event.store, event.box.key, is_committed=not event.in_transaction)
+            schedule.message_put(event.store, event.box.key, is_committed=not event.in_transaction)
 
     async def listen(self, workers: Mapping[str, Dispatcher]) -> None:
-        """Runs the calendar, the discovery and the probes."""
-        calendar, probing = self._states.get()
+        """Runs the schedule, the discovery and the probes."""
+        state = self._states.get()
+        schedule, probing = state.schedule, state.probing
         loop = asyncio.get_running_loop()
 
         def changed(change: Change) -> None:
             loop.call_soon_threadsafe(apply, change)
 
         def apply(change: Change) -> None:
-            calendar.remove([*change.removed, *change.configured])
-            calendar.add([*change.added, *change.configured])
-            if self._uses_probes and workers:
-                probing.set_tenants(self._registry, workers, calendar.hint)
+            schedule.remove([*change.removed, *change.configured])
+            schedule.add([*change.added, *change.configured])
+            set_probes()
 
-        calendar.clear()  # an earlier run may have left stores that are removed since
+        def set_probes() -> None:
+            if self._uses_probes and workers:
+                probing.set_tenants(self._registry, workers, schedule.store_changed)
+            if self._hubs is not None and workers:
+                probing.set_hub(self._hubs.get(), self._registry, schedule.store_changed)
+
+        schedule.clear()  # an earlier run may have left stores that are removed since
         apply(Change(added=list(self._registry), configured=[], removed=[]))
         self._registry.listeners.append(changed)
+        state.workers_changed = set_probes
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(calendar.run())
+                group.create_task(schedule.run())
                 group.create_task(self._keep_discovering())
         finally:
+            state.workers_changed = _do_nothing
             self._registry.listeners.remove(changed)
             await probing.close()
 
@@ -154,7 +173,7 @@ class TenantWorkers:
     # -- cleaning ------------------------------------------------------------------------------------------------
 
     def start_cleaning(self, boxes: list[HandledBox], workers: Mapping[str, Dispatcher]) -> None:
-        """Lets the calendar clean stores: there is no task for each of them."""
+        """Lets the schedule clean stores: there is no task for each of them."""
         self._cleans = self._cleaning.automatic
 
     async def stop_cleaning(self) -> None:
@@ -166,10 +185,17 @@ class TenantWorkers:
                 await self._janitor.clean(HandledBox(box.box, store))
 
     async def clean(self, box: HandledBox) -> Cleaned:
-        """Cleans a box in all stores."""
-        total = Cleaned(0, 0, 0)
+        """Cleans a box in all stores. Raises the error of a store after the others."""
+        total, errors = Cleaned(0, 0, 0), list[Exception]()
         for tenant in self._registry:
-            async with self._stores.using(tenant) as store:
-                cleaned = await self._janitor.clean(HandledBox(box.box, store))
+            try:
+                async with self._stores.using(tenant) as store:
+                    cleaned = await self._janitor.clean(HandledBox(box.box, store))
+            except Exception as error:  # noqa: BLE001 - it is raised in the end
+                if not tenant.is_removed:
+                    errors.append(error)
+            else:
                 total = Cleaned(*(sum(pair) for pair in zip(total, cleaned, strict=True)))
+        if errors:
+            raise errors[0]
         return total

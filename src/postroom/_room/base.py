@@ -171,11 +171,11 @@ class RoomVerbs(Generic[InboxT, OutboxT, GuardT, RouterT]):
         if self._tenants is not None:
             yield from self._tenants.refresh()
 
-    def _find_box(self, kind: BoxKind, name: str) -> Box:
+    def _find_box(self, kind: BoxKind, name: str) -> Any:
         """Returns the box of this name, for the router."""
-        opened: Any = self.inbox(name) if kind == "inbox" else self.outbox(name)
-        box: Box = opened.box
-        return box
+        if kind == "guard":
+            return self.guard(name)
+        return self.inbox(name) if kind == "inbox" else self.outbox(name)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} on {self._store.name}>"

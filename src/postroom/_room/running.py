@@ -21,18 +21,19 @@ from postroom._kernel.program import Async
 from postroom._kernel.queries import Filter
 from postroom._many.config import DEFAULT_LOOK_INTERVAL, StoreMigrated
 from postroom._many.selection import Selection, selection_of
-from postroom._room.base import ONE_STORE, RoomVerbs
+from postroom._room.base import RoomVerbs
 from postroom._room.options import RoomOptions
 from postroom._runtime.values import BoxHealth, Cleaned, Cleaning
-from postroom.errors import ArgumentTypeError, ArgumentValueError, FeatureMissing, SchemaError
+from postroom.errors import ArgumentTypeError, ArgumentValueError, SchemaError
 
 if TYPE_CHECKING:  # not at run time: asyncio and the runtime are imported with the first room
     import asyncio
 
     from postroom._boxes.handled_box import HandledBox
+    from postroom._many.hubs import Hubs
     from postroom._many.router import AsyncRouter
     from postroom._many.tenants import Tenants
-    from postroom._runtime.probes import Probes
+    from postroom._runtime.health_reporter import HealthReporter
     from postroom._runtime.worker import WorkerSource
 
 _log = logging.getLogger("postroom")
@@ -60,6 +61,7 @@ class Postroom(RoomVerbs[Inbox, Outbox, Guard, "AsyncRouter"], Async, public="po
         shutdown_timeout: timedelta = timedelta(seconds=30),
         selection: str | Selection = "round-robin",
         look_interval: timedelta | None = DEFAULT_LOOK_INTERVAL,
+        hub: str | None = None,
         **options: Unpack[RoomOptions],
     ) -> None:
         """Makes a room. It connects when its first verb is called.
@@ -70,6 +72,8 @@ class Postroom(RoomVerbs[Inbox, Outbox, Guard, "AsyncRouter"], Async, public="po
             shutdown_timeout: how long a stop waits for handlers. Default: 30 seconds.
             selection: which of many stores is next: `"round-robin"`, `"drain-first"`, `"fair"`, or a `Selection`.
             look_interval: how long one of many stores is left alone without a hint. None: for ever. Default: 2 minutes.
+            hub: many stores: the URL of a PostgreSQL database or a Redis server by which processes hint at new messages
+                to each other, at once. Give it to all processes. Rooms of `postroom.sync` send no hints. Default: none.
             store: a store of your own, in place of a URL.
             stores: many databases in place of one: URLs or `StoreConfig`s by identifier. See `router`.
             discover: a function that returns `stores`; it is called again to refresh them. Default: none.
@@ -99,11 +103,16 @@ class Postroom(RoomVerbs[Inbox, Outbox, Guard, "AsyncRouter"], Async, public="po
         self._handled: dict[str, HandledBox] = {}
         chosen = selection_of(selection)
         look = check.optional_duration("look_interval", look_interval)
+        self._hubs: Hubs | None = None
         if self._tenants is None:
+            if hub is not None:
+                raise ArgumentTypeError("hub needs stores or discover: a room with one store has its notifications")
             self._source: WorkerSource[Any] = StoreWorkers(self._store, cleaning or Cleaning())
         else:
+            from postroom._many.hubs import Hubs
             from postroom._many.workers import TenantWorkers
 
+            self._hubs = None if hub is None else Hubs(hub)
             self._source = TenantWorkers(
                 self._tenants,
                 boxes=self._handled.values,
@@ -111,6 +120,7 @@ class Postroom(RoomVerbs[Inbox, Outbox, Guard, "AsyncRouter"], Async, public="po
                 cleaning=cleaning or Cleaning(),
                 probes=check.flag("notify", options.get("notify", True)),
                 look_seconds=math.inf if look is None else look.total_seconds(),
+                hubs=self._hubs,
             )
         self._supervisor: Supervisor[Any] = Supervisor(
             self._source,
@@ -130,6 +140,7 @@ class Postroom(RoomVerbs[Inbox, Outbox, Guard, "AsyncRouter"], Async, public="po
         return Outbox(self._handle(box), self._store, self._supervisor)
 
     def _make_guard(self, box: Box, policy: GuardPolicy) -> Guard:
+        self._handle(box)  # it has no handlers here, and is cleaned
         return Guard(box, policy, self._store)
 
     def _handle(self, box: Box) -> HandledBox:
@@ -140,8 +151,10 @@ class Postroom(RoomVerbs[Inbox, Outbox, Guard, "AsyncRouter"], Async, public="po
 
     @observes("put", "replay", "mark", "cancel", "put_wait", "attach_steps", "report_step", "seal_join", "cancel_join")
     def _wake(self, event: Event) -> None:
-        """Wakes the workers of this process after a verb that may have made a message claimable."""
+        """Wakes workers after a verb that may have made a message claimable: here, and by the hub elsewhere."""
         self._supervisor.wake(event)
+        if self._hubs is not None:
+            self._hubs.publish(event)
 
     async def migrate_stores(
         self, *, parallel: int = 4, progress: Callable[[StoreMigrated], object] | None = None
@@ -160,10 +173,9 @@ class Postroom(RoomVerbs[Inbox, Outbox, Guard, "AsyncRouter"], Async, public="po
         """
         from postroom._many.migration import migrate_all
 
-        if self._tenants is None:
-            raise FeatureMissing(ONE_STORE)
+        router = self.router
         await self.refresh()
-        return await migrate_all(self._tenants, check.count("parallel", parallel), progress)
+        return await migrate_all(router, parallel, progress)
 
     @property
     def boxes(self) -> list[Inbox | Outbox]:
@@ -297,36 +309,38 @@ class Postroom(RoomVerbs[Inbox, Outbox, Guard, "AsyncRouter"], Async, public="po
         import asyncio
         import signal
 
-        from postroom._runtime.probes import Probes
+        from postroom._runtime.health_reporter import HealthReporter
         from postroom._runtime.systemd import Notifier
 
         chosen = self._choose(boxes)
         if not any(len(each.handlers) for each in chosen) and not self._supervisor.cleans_without_handlers:
             raise ArgumentValueError("this room has no handlers: register one, or give it cleaning=Cleaning(), first")
-        probes = Probes(self.is_ready, health=health, heartbeat=heartbeat, notifier=Notifier.from_environment())
-        second = asyncio.run(self._run_until_signal(None if boxes is None else chosen, probes, first))
+        reporter = HealthReporter(
+            self.is_ready, health=health, heartbeat=heartbeat, notifier=Notifier.from_environment()
+        )
+        second = asyncio.run(self._run_until_signal(None if boxes is None else chosen, reporter, first))
         if second is not None:
             signal.raise_signal(second)  # as its parent expects: KeyboardInterrupt, or the end of the process
 
     async def _run_until_signal(
-        self, boxes: list[HandledBox] | None, probes: Probes, first: Callable[[], Awaitable[None]] | None
+        self, boxes: list[HandledBox] | None, reporter: HealthReporter, first: Callable[[], Awaitable[None]] | None
     ) -> int | None:
         """Returns the number of the second signal; None if there was only one."""
         from postroom._runtime.signals import Signals
 
-        async with probes:
+        async with reporter:
             if first is not None:
                 await first()
             with Signals(self._supervisor.stop_at_once) as signals:
-                await self._run_until(signals.first, boxes, probes)
+                await self._run_until(signals.first, boxes, reporter)
             return signals.second
 
-    async def _run_until(self, stop: asyncio.Event, boxes: list[HandledBox] | None, probes: Probes) -> None:
+    async def _run_until(self, stop: asyncio.Event, boxes: list[HandledBox] | None, reporter: HealthReporter) -> None:
         try:
             await self._start(self._choose(None) if boxes is None else boxes)
-            probes.started()
+            reporter.started()
             await stop.wait()
-            probes.stopping()
+            reporter.stopping()
             if any(box.in_hand for box in self.health().values()):
                 _log.warning(
                     "stopping: handlers may end what they have begun, for up to %.0f s; a second signal stops at once "
@@ -342,6 +356,8 @@ class Postroom(RoomVerbs[Inbox, Outbox, Guard, "AsyncRouter"], Async, public="po
         try:
             await self.stop()
         finally:
+            if self._hubs is not None:
+                await self._hubs.close()
             await self._close_stores()
 
     async def _close_stores(self) -> None:

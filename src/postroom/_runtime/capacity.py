@@ -50,7 +50,8 @@ class Capacity:
         if self._schedule.under_way and not self._schedule.has_more:
             return False
         waiting = self._work.waiting_for_handlers()
-        if self._without(self._full_topics(waiting)) == frozenset():
+        topics = self._without(self._full_topics(waiting)) if waiting else self._topics
+        if topics is not None and not topics:
             return False
         coming = (self._schedule.under_way + 1) * self._batch_size
         # Messages that wait for a handler which takes no more keep no others from being claimed.

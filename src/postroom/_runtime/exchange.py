@@ -12,7 +12,6 @@ import asyncio
 import logging
 import math
 from collections.abc import Sequence
-from contextlib import suppress
 from operator import attrgetter
 from uuid import UUID
 
@@ -26,7 +25,7 @@ from postroom._runtime.in_hand import InHand
 from postroom._runtime.outcomes import Outcomes
 from postroom._runtime.reclaims import PendingReclaim
 from postroom._runtime.schedule import ClaimStart, PollSchedule, StoreBackoff, now
-from postroom._runtime.turn import Turn
+from postroom._runtime.visit_control import VisitControl
 from postroom._runtime.work import Work
 from postroom.spi import StoredMessage
 
@@ -49,9 +48,9 @@ class Exchanges:
         schedule: PollSchedule,
         capacity: Capacity,
         work: Work,
-        turn: Turn | None = None,
+        visit: VisitControl | None = None,
     ) -> None:
-        """`turn`: limits a visit; None for a worker with one store."""
+        """`visit`: limits this visit; None for a worker with one store."""
         self._store = store
         self._box = box
         self._owner = owner
@@ -62,7 +61,7 @@ class Exchanges:
         self._schedule = schedule
         self._capacity = capacity
         self._work = work
-        self._turn = turn
+        self._visit = visit
         self._store_backoff = StoreBackoff()
         self._is_stopping = False
         self.is_draining = False
@@ -79,11 +78,12 @@ class Exchanges:
         """Makes one exchange after the other, until `stop` was called and nothing is in hand."""
         while not (self._is_stopping and not self._in_hand):
             check_cancelled()
-            if self._is_due():
-                await self._exchange()
-                self._due.set()  # the other task may wait for the end of this exchange
-            else:
+            limit = self._limit_if_due()
+            if limit is None:
                 await self._wait_until_due()
+            else:
+                await self._exchange(limit)
+                self._due.set()  # the other task may wait for the end of this exchange
 
     def stop(self) -> None:
         """Claims no more, and does not wait for a failed store any longer."""
@@ -101,20 +101,24 @@ class Exchanges:
         if self._schedule.expect(now() + seconds):
             self._due.set()  # `_wait_until_due` computes the end of its wait again
 
-    def _is_due(self) -> bool:
-        if now() < self._store_backoff.until:
-            return False
-        return self._claim_limit() > 0 or self._outcomes.is_exchange_due or self._outcomes.is_refused_due(now())
+    def _limit_if_due(self) -> int | None:
+        """Returns how many messages the exchange that is due now claims, 0 if it claims none. None: none is due."""
+        at = now()
+        if at < self._store_backoff.until:
+            return None
+        if limit := self._claim_limit(at):
+            return limit
+        return 0 if self._outcomes.is_exchange_due or self._outcomes.is_refused_due(at) else None
 
-    def _claim_limit(self) -> int:
-        """Returns how many messages to claim now: a batch, or none."""
+    def _claim_limit(self, at: float) -> int:
+        """Returns how many messages to claim: a batch, or none."""
         if self._capacity.has_topic_become_free():
             self._schedule.wake()  # the last claim left it out, so it proves nothing about this topic
-        if not self._schedule.is_due(now()):
+        if not self._schedule.is_due(at):
             return 0
         if not self._capacity.has_room():
             return 0
-        return self._box.work.batch_size if self._turn is None else self._turn.limit
+        return self._box.work.batch_size if self._visit is None else self._visit.limit
 
     async def _wait_until_due(self) -> None:
         self._due.clear()
@@ -123,22 +127,28 @@ class Exchanges:
             at = min(at, self._outcomes.refusal_backoff.until)
         if now() < self._store_backoff.until:
             at = self._store_backoff.until
-        with suppress(TimeoutError):
-            async with asyncio.timeout_at(None if at == math.inf else at):
-                await self._due.wait()
+        if at == math.inf:
+            await self._due.wait()
+            return
+        timer = asyncio.get_running_loop().call_at(at, self._due.set)
+        try:
+            await self._due.wait()
+        finally:
+            timer.cancel()
 
     # -- one exchange --------------------------------------------------------------------------------------------
 
-    async def _exchange(self) -> None:
+    async def _exchange(self, limit: int) -> None:
+        """Hands in outcomes, and claims up to `limit` messages."""
         started = now()
         is_refused = self._outcomes.is_refused_due(started)
-        limit = 0 if is_refused else self._claim_limit()
+        limit = 0 if is_refused else limit
         start = self._schedule.begin() if limit else None
         outcomes = self._outcomes.take_refused() if is_refused else self._outcomes.take()
         try:
             stored, messages = await self._call_store(outcomes, limit)
         except Exception as error:
-            if self.is_draining and (self._turn is None or not self._in_hand):
+            if self.is_draining and (self._visit is None or not self._in_hand):
                 self._outcomes.put_back(outcomes)
                 raise
             self._failed(error, outcomes, is_refused=is_refused)
@@ -165,10 +175,10 @@ class Exchanges:
 
     def _recovered(self) -> None:
         self.last_error = None
-        if self._turn is None:
+        if self._visit is None:
             _log.info("%s the store works again", self._where)
         else:
-            self._turn.recovered()
+            self._visit.recovered()
 
     async def _call_store(
         self, outcomes: list[ClaimSettlement], limit: int
@@ -203,8 +213,8 @@ class Exchanges:
         if now() < backoff.until:
             return  # the other exchange has failed, too, and logged it
         self.last_error = type(error).__name__
-        if self._turn is not None:
-            self._turn.failed(error)
+        if self._visit is not None:
+            self._visit.failed(error)
             backoff.begin(now())
             return
         is_transient = self._store.is_transient(error)  # a traceback is of use only for other errors
@@ -251,7 +261,7 @@ class Exchanges:
             received = self._in_hand.receive(messages, started, self._outcomes.is_pending)
             self._outcomes.release(received.behind)
             self._work.begin(received.ready)
-            if self._turn is not None and not self._turn.claimed(len(messages)):
+            if self._visit is not None and not self._visit.claimed(len(messages)):
                 self._is_stopping = self._capacity.is_closed = True
         elif self.is_draining:
             # A message in hand, or one that another claim brings, may free a group or be ready again.

@@ -38,9 +38,12 @@ class Janitor:
             return
         for box in boxes:
             where, errors = f"store={store.name} box={box.box.key}", store.errors
-            self._add(f"{where} reap", partial(self._reap, box, is_overdue), self._cleaning.reap_interval, errors)
+            # A begin takes expired leases itself. Until then a late outcome of a guarded handler counts.
+            if box.box.kind != "guard":
+                self._add(f"{where} reap", partial(self._reap, box, is_overdue), self._cleaning.reap_interval, errors)
+            interval = box.box.retention.purge_interval or self._cleaning.interval
             for state in _purged_states(box):
-                self._add(f"{where} purge {state}", partial(self._purge, box, state), self._cleaning.interval, errors)
+                self._add(f"{where} purge {state}", partial(self._purge, box, state), interval, errors)
         for service in self._services.get().values():
             service.start()
 

@@ -25,7 +25,7 @@ class Outcomes:
         self._box = box
         self._in_hand = in_hand
         self._wake = wake
-        self.frees_others = box.order.fifo or (joins and box.kind == "outbox")
+        self.frees_others = box.order.fifo or (joins and box.can_have_joins)
         """Whether an outcome may make another message claimable: the next of its group, or what follows a join."""
         self.waiting: list[ClaimSettlement] = []
         """In the order in which they were added. The list object stays the same."""

@@ -26,7 +26,7 @@ from postroom._runtime.message_log import MessageLog
 from postroom._runtime.outcomes import Outcomes
 from postroom._runtime.results import Results
 from postroom._runtime.schedule import PollSchedule, now
-from postroom._runtime.turn import NO_LIMIT, Turn
+from postroom._runtime.visit_control import VisitControl
 from postroom._runtime.work import Work
 
 _log = logging.getLogger("postroom")
@@ -45,12 +45,12 @@ class Pump:
         handlers: Handlers,
         *,
         topics: frozenset[str] | None = None,
-        turn: Turn | None = None,
+        visit: VisitControl | None = None,
     ) -> None:
-        """`topics`: those that it claims; None is all. `turn`: limits a visit to one of many stores."""
+        """`topics`: those that it claims; None is all. `visit`: limits this visit to one of many stores."""
         self.box = box
         self._store = store
-        self._is_visit = turn is not None
+        self._is_visit = visit is not None
         self.owner = OwnerToken.new()
         where = escape(f"store={store.name} box={box.key}")
         log = MessageLog(box, where, store.errors)
@@ -71,11 +71,11 @@ class Pump:
             self._results,
             transactions,
             log,
-            NO_LIMIT if turn is None else turn.slots,
+            None if visit is None else visit.slots,
         )
         capacity = Capacity(box, handlers, topics, self._in_hand, self._outcomes, schedule, self._work)
         self._exchanges = Exchanges(
-            store, box, self.owner, where, self._in_hand, self._outcomes, schedule, capacity, self._work, turn
+            store, box, self.owner, where, self._in_hand, self._outcomes, schedule, capacity, self._work, visit
         )
         self._leases = LeaseRenewal(store, box, where, self._in_hand, self._outcomes)
         self.where = where
@@ -86,7 +86,7 @@ class Pump:
         """Runs until `stop` was called and nothing is in hand."""
         await self.release_all()  # an earlier run may have failed
         self._executor.closing, self._executor.runner = False, asyncio.current_task()
-        # A visit has one exchange at a time, so that a second claim does not begin before its turn ends.
+        # A visit has one exchange at a time, so that a second claim does not begin before its visit ends.
         count = MAX_EXCHANGES if self._store.features.concurrent and not self._is_visit else 1
         exchanges = [asyncio.create_task(self._exchanges.run()) for _ in range(count)]
         helpers = [asyncio.create_task(self._work.run()) for _ in range(self.box.work.concurrency)]

@@ -1,9 +1,9 @@
 """When a worker claims next, and how long it pauses after a failure of the store (docs/decisions/0006).
 
-Why no wake-up is lost: `wake` makes a claim due and increments a counter. A claim remembers the value at which it
-began. If the value has changed when the claim returns, a message may have been stored after the claim read the queue,
-so another claim is due at once, even if this one found nothing. Only a claim that no wake-up, no other claim and no
-unfinished claim has overlapped can start a pause; and polling ends the pause, whether a wake-up comes or not.
+Why no wake-up is lost while a claim is under way: `wake` makes a claim due and increments a counter. A claim remembers
+the value at which it began. If the value has changed when the claim returns, a message may have been stored after the
+claim read the queue, so another claim is due at once, even if this one found nothing. An empty claim starts a pause
+only if no wake-up came and no other claim was under way meanwhile. Polling ends the pause, also without a wake-up.
 
 Times are those of the event loop's clock, in seconds.
 """

@@ -1,7 +1,19 @@
-"""The workers of a room with one store.
+"""The workers of a room with one store, and what wakes them.
 
-A pump is woken in three ways: by `StoreWorkers.wake`, after a verb of this process; by `StoreWorkers.listen`, which
-waits for notifications of the store; and by polling, which needs neither. See `schedule.py` for why no wake-up is lost.
+Why no wake-up is lost:
+
+* **A verb of this process and event loop.** Its event reaches `wake` after the commit, and `Pump.wake` makes a claim
+  due. If a claim is under way, another one follows (`schedule.py`). If the pump waits, the wait ends (`exchange.py`).
+* **A verb in a caller's transaction.** Its event comes before the commit, so the claim may come too early. PostgreSQL
+  sends the notification of the transaction at the commit. On other stores the next poll finds the message.
+* **Another process, event loop or sync room.** Its transaction notifies, and `listen` wakes the pump. PostgreSQL leaves
+  out notifications that follow each other closely; the listener makes up for them (`postgres/notifications.py`).
+* **A lost connection.** Notifications of that time are lost. After each connect, `wait` returns an empty set, and every
+  pump claims. Until then the pumps poll.
+* **Due times.** A put of this process, a retry and a join deadline make a claim due at their time (`expect`). Polling
+  finds the others.
+
+Polling alone finds every message, so each of these only saves time.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ class Supervisor(Generic[WorkerT]):
                 self._start_worker(state, box)
             if self._source.discovers or (working and self._source.listens):
                 state.listener.start()
-            if working or self.cleans_without_handlers:
+            if working or self.cleans_without_handlers or any(box.box.kind == "guard" for box in boxes):
                 self._source.start_cleaning(boxes, state.workers)
             state.is_started = True
 
@@ -151,12 +151,16 @@ class Supervisor(Generic[WorkerT]):
             if len(box.handlers):
                 await self._source.check(box)
                 self._start_worker(state, box)
+                if self._source.listens:
+                    state.listener.start()
 
     async def stop_box(self, key: str) -> None:
         """Stops the worker of one box, without hooks."""
         state = self._states.get()
         async with state.change:
             await self._stop_workers(state, [key])
+            if not (state.running or state.is_started):
+                await state.listener.cancel()
 
     async def stop(self) -> None:
         """Stops the workers, then the cleaning; then calls the hooks in reverse order. Logs the errors of hooks."""

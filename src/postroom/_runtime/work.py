@@ -46,9 +46,9 @@ class Work:
         results: Results,
         transactions: HandlerTransactions,
         log: MessageLog,
-        slots: AbstractAsyncContextManager[object],
+        slots: AbstractAsyncContextManager[object] | None = None,
     ) -> None:
-        """`slots`: entered while a unit is done."""
+        """`slots`: entered while a unit is done. None: the tasks are the limit."""
         self._slots = slots
         self._box = box
         self._handlers = handlers
@@ -96,6 +96,8 @@ class Work:
 
     def waiting_for_handlers(self) -> dict[Handler, int]:
         """Returns how many messages wait for each handler that is full."""
+        if not self._backlog.waiting:  # nearly always: only handlers with a limit are counted
+            return {}
         return {handler: count for handler, count in self._backlog.waiting.items() if self._is_full(handler)}
 
     def _is_full(self, handler: Handler) -> bool:
@@ -137,8 +139,11 @@ class Work:
                 await self._ready.wait()
                 began = time.monotonic()
                 continue
-            async with self._slots:
+            if self._slots is None:
                 await self._do_first(chain)
+            else:
+                async with self._slots:
+                    await self._do_first(chain)
             if time.monotonic() - began > YIELD_AFTER_SECONDS:
                 await asyncio.sleep(0)
                 began = time.monotonic()
@@ -232,7 +237,7 @@ class Work:
                     outcome = await executor.failed(error)
                 else:
                     if result is None and not lease.lost:  # nearly always: `Results.add`, without its calls
-                        add_outcome(new(ClaimSettlement, (lease.claim, "done", None, None, False)))
+                        add_outcome(new(ClaimSettlement, (lease.claim, "done", None, None, False, None)))
                         exchange_due.set()
                         continue
                     outcome = outcome_of(result)

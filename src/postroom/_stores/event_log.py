@@ -102,6 +102,11 @@ def _reap(event: Event) -> None:
         _log.info("reaped %d leases, %d messages expired %s", freed, expired, _where(event))
 
 
+def _purge(event: Event) -> None:
+    if event.result:
+        _log.info("purged %d %s %s", event.result, event.given.state, _where(event))
+
+
 def _settle(event: Event) -> None:
     lost = event.result.count(False)
     if lost:
@@ -147,6 +152,7 @@ _DESCRIBERS: dict[str, Callable[[Event], None]] = {
     "claim": _claim,
     "begin": _begin,
     "reap": _reap,
+    "purge": _purge,
     "settle": _settle,
     "start_join": _start_join,
     "put_wait": _put_wait,

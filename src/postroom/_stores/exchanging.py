@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
+from postroom._kernel.program import Pending
 from postroom._stores.wrapper import AnyStore, StoreWrapper
 from postroom.spi import Box, ClaimRequest, Exchanger, Settled, Settlement, StoredMessage
+
+Exchanged: TypeAlias = tuple[Settled, list[StoredMessage]]
+"""The results of the settlements, and the claimed messages."""
 
 
 class ExchangingStore(StoreWrapper):
@@ -18,16 +23,13 @@ class ExchangingStore(StoreWrapper):
         super().__init__(inner)
         self._is_atomic = isinstance(inner, Exchanger)
 
-    async def exchange(
-        self, box: Box, settlements: Sequence[Settlement], request: ClaimRequest
-    ) -> tuple[Settled, list[StoredMessage]]:
+    def exchange(self, box: Box, settlements: Sequence[Settlement], request: ClaimRequest) -> Pending[Exchanged]:
         """Applies settlements and claims. Without settlements it only claims."""
-        settled: Settled = []
-        messages: list[StoredMessage]
         if settlements and self._is_atomic:
-            settled, messages = await self.inner.exchange(box, settlements, request)
-            return settled, messages
-        if settlements:
-            settled = await self.inner.settle(box, settlements)
-        messages = await self.inner.claim(box, request)
-        return settled, messages
+            pending: Pending[Exchanged] = self.inner.exchange(box, settlements, request)
+            return pending
+        return self._settle_and_claim(box, settlements, request)
+
+    async def _settle_and_claim(self, box: Box, settlements: Sequence[Settlement], request: ClaimRequest) -> Exchanged:
+        settled: Settled = await self.inner.settle(box, settlements) if settlements else []
+        return settled, await self.inner.claim(box, request)

@@ -6,7 +6,8 @@ A call of a box passes them from the first to the last:
 2. `ObservedStore`: emits an event for each verb.
 3. `RetryingStore`: retries transient errors.
 4. `OrderCheckedStore`: compares the order of a box with the recorded one, once. It has the name that the room gives.
-5. `CoalescedStore`: lets concurrent puts share a transaction, for async stores that declare `shared_puts`.
+5. `CoalescedStore`: lets concurrent puts, begins and settles share a transaction, for async stores that declare
+   `sharing`.
 """
 
 from __future__ import annotations

@@ -24,7 +24,10 @@ PAUSE_SECONDS = 1.0
 
 
 class Hub(Probe, Protocol):
-    """Passes on hints between processes. `wait` returns the stores that other processes have published."""
+    """Passes on hints between processes. `wait` returns the stores that other processes have published.
+
+    It returns all stores after it has connected, since what was published before is lost.
+    """
 
     def publish(self, store: str) -> None:
         """Sends the identifier of a store soon. Called after the commit of a put, in the event loop of the hub.
@@ -76,7 +79,10 @@ class ChannelHub:
 
     async def _wait(self) -> frozenset[str]:
         while not is_cancelled():
-            if stores := self._stores & self._sent_by_others(await self._channel.receive()):
+            texts = await self._channel.receive()
+            if not texts:
+                return self._stores  # it has connected: what was sent before is lost
+            if stores := self._stores & self._sent_by_others(texts):
                 return stores
         raise asyncio.CancelledError
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
+from postroom._kernel.program import Pending
 from postroom._stores.wrapper import AnyStore, AsyncVerb, StoreWrapper
 from postroom.errors import OrderMismatch
 from postroom.spi import Box, OrderRecorder, Tx, Verb
@@ -39,9 +40,11 @@ class OrderCheckedStore(StoreWrapper):
             return function
         checked = self._checked
 
-        async def order_checked(box: Box, *args: object, **kwargs: object) -> object:
-            if box.key not in checked:
-                await self.check_order(box, tx=kwargs.get("tx"))
+        def order_checked(box: Box, *args: object, **kwargs: object) -> Pending[object]:
+            return (function if box.key in checked else check_first)(box, *args, **kwargs)
+
+        async def check_first(box: Box, *args: object, **kwargs: object) -> object:
+            await self.check_order(box, tx=kwargs.get("tx"))
             return await function(box, *args, **kwargs)
 
         return order_checked

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple, TypeAlias
 
 import typer
 
 from postroom import Key
 from postroom._kernel.message import AnyMessage
+from postroom._kernel.policy import Box
 from postroom.cli.option_sets import Consent
-from postroom.cli.options import counted, print_json
-from postroom.cli.session import PAGE, AnyBox, Session
+from postroom.cli.options import counted
+from postroom.cli.session import PAGE, AnyBox, ChosenStore, Session, Visited
 from postroom.errors import ArgumentValueError
 
 PREVIEW = 20
+ChangePage: TypeAlias = Callable[[Sequence[AnyMessage]], Awaitable[list[Key]]]
 
 
 class Action(NamedTuple):
@@ -46,6 +48,21 @@ class ActionOptions(NamedTuple):
         return self.consent.is_asked_for and not self.named
 
 
+class Found(NamedTuple):
+    """A box of a store, and the messages in it that a command has chosen."""
+
+    box: Box
+    messages: list[AnyMessage]
+
+
+class Changed(NamedTuple):
+    """The chosen messages of a box, and those that were changed."""
+
+    box: Box
+    chosen: list[Key]
+    done: list[Key]
+
+
 def check_silent(*, json: bool, yes: bool) -> None:
     if json and not yes:
         raise typer.BadParameter("--json does not ask: add --yes", param_hint="--yes")
@@ -55,9 +72,14 @@ def ask(question: str) -> None:
     typer.confirm(question, abort=True, err=True)
 
 
-def title(box: AnyBox) -> str:
+def title(box: Box) -> str:
     """Returns how a question names a box."""
-    return f"{box.box.kind} {box.name!r}"
+    return f"{box.kind} {box.name!r}"
+
+
+def in_stores(session: Session, count: int) -> str:
+    """Returns in how many stores something is; nothing for a room with one store."""
+    return f" in {counted(count, 'store')}" if session.is_many else ""
 
 
 def check_order(session: Session, chosen: Sequence[AnyMessage]) -> None:
@@ -68,54 +90,78 @@ def check_order(session: Session, chosen: Sequence[AnyMessage]) -> None:
         )
 
 
-def confirm(
-    action: Action,
-    session: Session,
-    box: AnyBox,
-    chosen: Sequence[AnyMessage],
-    options: ActionOptions,
-    lines: Callable[[Sequence[AnyMessage]], str],
-) -> None:
-    """Shows messages that were chosen but not named, and asks whether to change them."""
-    check_order(session, chosen)
-    if options.named or not chosen:
-        return
-    if not options.json:
-        preview(chosen, lines)
-    if options.is_asked:
-        ask(f"{action.verb} {counted(len(chosen), action.noun)} of {title(box)}?")
-
-
-def preview(chosen: Sequence[AnyMessage], lines: Callable[[Sequence[AnyMessage]], str]) -> None:
-    typer.echo(lines(chosen[:PREVIEW]))
-    if len(chosen) > PREVIEW:
-        typer.echo(f"and {len(chosen) - PREVIEW} more")
-
-
-def by_pages(
-    session: Session,
-    verb: Callable[[Sequence[AnyMessage]], Coroutine[object, None, list[Key]]],
-    chosen: Sequence[AnyMessage],
-) -> list[Key]:
-    """Calls a verb with the chosen messages, page by page. Returns the keys of those that it has changed."""
+async def by_pages(change_page: ChangePage, messages: Sequence[AnyMessage]) -> list[Key]:
+    """Calls a verb with the messages, page by page. Returns the keys of those that it has changed."""
     done: list[Key] = []
-    for start in range(0, len(chosen), PAGE):
-        done += session.wait(verb(chosen[start : start + PAGE]))
+    for start in range(0, len(messages), PAGE):
+        done += await change_page(messages[start : start + PAGE])
     return done
 
 
-def report(action: Action, box: AnyBox, chosen: Sequence[Key], done: Sequence[Key], options: ActionOptions) -> None:
+def change(
+    action: Action,
+    session: Session,
+    found: Sequence[Visited[Found]],
+    options: ActionOptions,
+    lines: Callable[[Sequence[AnyMessage]], str],
+    verb: Callable[[AnyBox], ChangePage],
+    box_of: Callable[[ChosenStore], Awaitable[AnyBox]],
+) -> list[Visited[Changed]]:
+    """Shows messages that were chosen but not named, asks whether to change them, and calls a verb of their box."""
+    chosen = {key: value.messages for key, value in found if value.messages}
+    everything = [message for messages in chosen.values() for message in messages]
+    check_order(session, everything)
+    if everything and not options.named:
+        if not options.json:
+            preview(session, found, lines)
+        if options.is_asked:
+            what = counted(len(everything), action.noun)
+            ask(f"{action.verb} {what} of {title(found[0].value.box)}{in_stores(session, len(chosen))}?")
+
+    async def work(store: ChosenStore) -> list[Key]:
+        return await by_pages(verb(await box_of(store)), chosen[store.key])
+
+    is_real = chosen and not options.consent.dry_run
+    done = dict(session.each(work, only=chosen.keys())) if is_real else {}
+    return [
+        Visited(key, Changed(value.box, [message.key for message in value.messages], done.get(key, [])))
+        for key, value in found
+        if key not in session.failures
+    ]
+
+
+def preview(session: Session, found: Sequence[Visited[Found]], lines: Callable[[Sequence[AnyMessage]], str]) -> None:
+    """Prints the first of the chosen messages, and how many more there are."""
+    left, texts = PREVIEW, list[Visited[str]]()
+    for key, value in found:
+        texts.append(Visited(key, lines(value.messages[:left])))
+        left = max(left - len(value.messages), 0)
+    session.print_each(texts, empty="")
+    more = sum(len(value.messages) for _, value in found) - PREVIEW
+    if more > 0:
+        typer.echo(f"and {more} more")
+
+
+def report(action: Action, session: Session, changed: Sequence[Visited[Changed]], options: ActionOptions) -> None:
     dry_run = options.consent.dry_run
     if options.json:
-        print_keys(box, chosen if dry_run else done, dry_run=dry_run)
-    elif dry_run:
-        typer.echo(f"would {action.verb} {len(chosen)}")
+        print_keys(session, changed, dry_run=dry_run)
+        return
+    chosen = sum(len(value.chosen) for _, value in changed)
+    done = sum(len(value.done) for _, value in changed)
+    where = in_stores(session, sum(1 for _, value in changed if value.chosen))
+    if dry_run:
+        typer.echo(f"would {action.verb} {chosen}{where}")
     else:
-        alone = len(chosen) - len(done)
-        left = f"; {alone} were not {action.state} and left alone" if alone else ""
-        typer.echo(f"{action.past} {len(done)}{left}")
+        left = f"; {chosen - done} were not {action.state} and left alone" if chosen > done else ""
+        typer.echo(f"{action.past} {done}{where}{left}")
 
 
-def print_keys(box: AnyBox, keys: Sequence[Key], *, dry_run: bool) -> None:
-    shown = [key._asdict() for key in keys]
-    print_json({"box": box.box.key, "dry_run": dry_run, "count": len(shown), "messages": shown})
+def print_keys(session: Session, changed: Sequence[Visited[Changed]], *, dry_run: bool) -> None:
+    """Prints the messages that were changed, or with `dry_run` would be, in JSON."""
+    session.print_json([Visited(key, _as_json(value, dry_run=dry_run)) for key, value in changed])
+
+
+def _as_json(changed: Changed, *, dry_run: bool) -> dict[str, object]:
+    keys = [key._asdict() for key in (changed.chosen if dry_run else changed.done)]
+    return {"box": changed.box.key, "dry_run": dry_run, "count": len(keys), "messages": keys}

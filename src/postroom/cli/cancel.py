@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, astuple
 from functools import partial
-from itertools import islice
 from typing import Annotated
 
 import typer
 
-from postroom import State
+from postroom import Key, State
 from postroom._kernel.message import AnyMessage
 from postroom._kernel.queries import Filter
 from postroom._kernel.texts import escape
-from postroom.cli.actions import Action, ActionOptions, by_pages, confirm, report
+from postroom.cli.actions import Action, ActionOptions, Changed, Found, change, report
 from postroom.cli.dead.formatting import about
 from postroom.cli.option_sets import Consent, Filters, OneBox, Target
 from postroom.cli.options import Limit, MessageIds
-from postroom.cli.session import AnyBox, Session, pages
+from postroom.cli.session import AnyBox, ChosenStore, Visited, first, pages
 
 CANCEL = Action("cancel", "cancelled", "waiting message", "waiting")
 
@@ -44,26 +43,35 @@ def cancel(
         raise typer.BadParameter("name messages, or say which fit: --correlation-id, --topic, --source or --group")
     options = ActionOptions(named, consent, target.json)
     options.check()
-    with target.open() as session:
-        box = one.of(session)
+
+    async def find(store: ChosenStore) -> Found:
+        box = await one.of(store)
         if named:
-            chosen = named_messages(session, box, message_ids or (), filters.source, ids or ())
-        else:
-            find = partial(box.find, states=[State.WAITING], correlation_id=correlation_id, **asdict(filters))
-            chosen = list(islice(pages(session, find), limit))
-        confirm(CANCEL, session, box, chosen, options, lines)
-        cancelled = [] if consent.dry_run else by_pages(session, box.cancel, chosen)
-    waiting = [message.key for message in chosen if message.state is State.WAITING or not consent.dry_run]
-    report(CANCEL, box, waiting, cancelled, options)
+            return Found(box.box, await named_messages(store, box, message_ids or (), filters.source, ids or ()))
+        waiting = partial(box.find, states=[State.WAITING], correlation_id=correlation_id, **asdict(filters))
+        return Found(box.box, await first(pages(waiting), limit))
+
+    with target.open() as session:
+        if named:
+            session.check_one("a message")
+        found = session.each(find)
+        changed = change(CANCEL, session, found, options, lines, lambda box: box.cancel, one.of)
+        if consent.dry_run:
+            changed = [Visited(key, Changed(value.box, waiting_keys(value.messages), [])) for key, value in found]
+        report(CANCEL, session, changed, options)
 
 
-def named_messages(
-    session: Session, box: AnyBox, message_ids: Sequence[str], source: str | None, ids: Sequence[int]
+def waiting_keys(messages: Sequence[AnyMessage]) -> list[Key]:
+    return [message.key for message in messages if message.state is State.WAITING]
+
+
+async def named_messages(
+    store: ChosenStore, box: AnyBox, message_ids: Sequence[str], source: str | None, ids: Sequence[int]
 ) -> list[AnyMessage]:
     """In any state: what does not wait is left alone, and counted."""
-    chosen = [session.wait(box.get(message_id, source)) for message_id in message_ids]
+    chosen: list[AnyMessage] = [await box.get(message_id, source) for message_id in message_ids]
     if ids:
-        chosen += session.wait(session.room.store.find(box.box, Filter(ids=tuple(ids), limit=len(ids))))
+        chosen += await store.store.find(box.box, Filter(ids=tuple(ids), limit=len(ids)))
     return chosen
 
 

@@ -12,6 +12,7 @@ from typing import Annotated, get_type_hints
 import typer
 
 from postroom._kernel.prefix import DEFAULT_PREFIX
+from postroom._kernel.states import BoxKind
 from postroom.cli.options import (
     Inbox,
     Inboxes,
@@ -22,10 +23,12 @@ from postroom.cli.options import (
     RoomArgument,
     RoomOption,
     Schema,
+    StoreKeys,
+    StoresFile,
     Url,
     Yes,
 )
-from postroom.cli.session import AnyBox, Session
+from postroom.cli.session import AnyBox, ChosenStore, Session, declared_box, room_at
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,8 +38,37 @@ class OneBox:
     inbox: Inbox = None
     outbox: Outbox = None
 
-    def of(self, session: Session) -> AnyBox:
-        return session.box(self.inbox, self.outbox)
+    @property
+    def key(self) -> tuple[BoxKind, str]:
+        """The kind and the name of the box."""
+        if (self.inbox is None) == (self.outbox is None):
+            raise typer.BadParameter("name one box, by --inbox or by --outbox", param_hint="--inbox / --outbox")
+        return ("inbox", self.inbox) if self.inbox is not None else ("outbox", self.outbox or "")
+
+    async def of(self, store: ChosenStore) -> AnyBox:
+        return await store.named(*self.key)
+
+    def check(self, session: Session) -> None:
+        """Raises if the room declares its boxes, and has none of this name."""
+        if session.is_declared:
+            declared_box(session.room, *self.key)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """Which part of a long list is shown."""
+
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="How many at most, of each store.")] = 50
+    after: Annotated[int, typer.Option(min=0, help="Only those after this one: see the page before.")] = 0
+
+    def check(self, session: Session) -> None:
+        """Raises if `after` is given for several stores: each store has its own numbers."""
+        if self.after:
+            session.check_one("what --after names")
+
+    @staticmethod
+    def text(lines: str, following: int | None) -> str:
+        return lines if following is None else f"{lines}\nthere may be more: --after {following}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,34 +94,37 @@ class Consent:
 
 @dataclass(frozen=True, kw_only=True)
 class Database:
-    """The database or room of a command."""
+    """The database, the stores or the room of a command, and how it prints."""
 
     room: RoomArgument = None
     url: Url = None
     schema: Schema = None
     prefix: Prefix = DEFAULT_PREFIX
+    stores: StoresFile = None
+    store: StoreKeys = None
+    json: Json = False
 
     def open(self) -> Session:
-        return Session.of(self.room, self.url, self.prefix, self.schema)
+        room = room_at(self.room, self.url, self.prefix, self.schema, self.stores)
+        return Session(room, is_declared=self.room is not None, keys=self.store, json=self.json)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Target(Database):
-    """The database or room of a command whose arguments are messages or groups, and how it prints."""
+    """The same for a command whose arguments are messages or groups."""
 
     room: RoomOption = None
-    json: Json = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Boxes(Database):
-    """The database or room of a command that takes several boxes."""
+    """The same for a command that takes several boxes."""
 
     inbox: Inboxes = None
     outbox: Outboxes = None
 
-    def of(self, session: Session) -> list[AnyBox]:
-        return session.boxes(self.inbox, self.outbox)
+    async def of(self, store: ChosenStore) -> list[AnyBox]:
+        return await store.boxes(self.inbox, self.outbox)
 
 
 def with_sets(command: Callable[..., None]) -> Callable[..., None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from datetime import timedelta
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -35,12 +36,21 @@ RoomOption = Annotated[
     str | None, typer.Option("--room", metavar=_PATH, help="A room in a module, such as shop:room, instead of --url.")
 ]
 
+StoresFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--stores", metavar="FILE", exists=True, dir_okay=False, help="Many stores, from a TOML file, instead of --url."
+    ),
+]
+StoreKeys = Annotated[
+    list[str] | None, typer.Option("--store", metavar="KEY", help="Of many stores only this one; may be repeated.")
+]
 Inbox = Annotated[str | None, typer.Option(metavar="NAME", help="The inbox of this name.")]
 Outbox = Annotated[str | None, typer.Option(metavar="NAME", help="The outbox of this name.")]
 Inboxes = Annotated[list[str] | None, typer.Option("--inbox", metavar="NAME", help="An inbox; may be repeated.")]
 Outboxes = Annotated[list[str] | None, typer.Option("--outbox", metavar="NAME", help="An outbox; may be repeated.")]
 MessageIds = Annotated[list[str] | None, typer.Argument(help="Which messages; otherwise those that fit.")]
-Limit = Annotated[int | None, typer.Option(min=1, help="How many at most; all by default.")]
+Limit = Annotated[int | None, typer.Option(min=1, help="How many at most in a store; all by default.")]
 
 Age = Annotated[
     timedelta | None, typer.Option(parser=parse, metavar="DURATION", help="Only what is older, such as 12h or 30d.")
@@ -55,9 +65,10 @@ def console(*, quiet: bool = False) -> Console:
     return made
 
 
-def box_table(*numbers: str) -> Table:
+def box_table(*numbers: str, with_stores: bool = False) -> Table:
     """Returns a table of boxes. A narrow terminal folds names, since a name that is cut cannot be copied."""
-    made = Table(Column("box"), Column("name", overflow="fold"))
+    stores = [Column("store", overflow="fold")] if with_stores else []
+    made = Table(*stores, Column("box"), Column("name", overflow="fold"))
     for name in numbers:
         made.add_column(name, justify="right", overflow="fold")
     return made

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -11,10 +11,10 @@ from typing import Annotated
 
 import typer
 
-from postroom import Postroom
+from postroom import Inbox, Outbox, Postroom
 from postroom.cli.modules import load
-from postroom.cli.options import Inboxes, Json, Outboxes, print_json
-from postroom.cli.session import AnyBox, named_boxes
+from postroom.cli.options import Inboxes, Json, Outboxes, counted, print_json
+from postroom.cli.session import has_many_stores, named_boxes
 from postroom.errors import ArgumentValueError
 
 
@@ -59,23 +59,36 @@ def set_up_logging(level: LogLevel) -> None:
 
 
 async def _migrate(room: Postroom) -> None:
-    await room.migrate()
+    """Of many stores, those that fail are logged. Their messages are handled once their tables fit."""
+    if not has_many_stores(room):
+        await room.migrate()
+        return
+    for migrated in await room.migrate_stores():
+        if migrated.error is not None:
+            text = room.store.errors.of(migrated.error)
+            logging.getLogger("postroom").warning("store=%s was not migrated: %s", migrated.store, text)
 
 
-async def check_database(room: Postroom, path: str, boxes: Sequence[AnyBox], *, json: bool) -> None:
+async def check_database(room: Postroom, path: str, boxes: Sequence[Inbox | Outbox], *, json: bool) -> None:
     """The last hook on start, since one of the room's may make the tables. An error of the database ends the command
-    here; later, a worker would log it and try again.
+    here; later, a worker would log it and try again. With many stores, an error of one is always logged.
     """
-    await boxes[0].find(limit=1)
-    emit(path, room, boxes, json=json)
+    if has_many_stores(room):
+        await room.refresh()
+        emit(path, counted(len(room.router), "store"), {"stores": len(room.router)}, boxes, json=json)
+    else:
+        await boxes[0].find(limit=1)
+        emit(path, room.store.name, {"store": room.store.name}, boxes, json=json)
 
 
-def emit(path: str, room: Postroom, boxes: Sequence[AnyBox], *, json: bool) -> None:
+def emit(
+    path: str, where: str, where_json: Mapping[str, object], boxes: Sequence[Inbox | Outbox], *, json: bool
+) -> None:
     """Which boxes there are, and what is handled in them."""
     if json:
         rows = [{"kind": each.box.kind, "name": each.name, "topics": each.topics} for each in boxes]
-        print_json({"store": room.store.name, "boxes": rows}, one_line=True)
+        print_json({**where_json, "boxes": rows}, one_line=True)
         return
-    typer.echo(f"{path} on {room.store.name}")
+    typer.echo(f"{path} on {where}")
     for each in boxes:
         typer.echo(f"  {each.box.kind} {each.name}: {', '.join(each.topics) or 'no handlers'}")

@@ -22,7 +22,7 @@ class AsyncRun(Run):
     """One execution of a guarded handler. Use it with `async with`."""
 
     async def __aenter__(self) -> Self:
-        await _run_program(self._begin(asyncio.sleep))
+        await self._begin_unless_cancelled()
         if not self.acquired:
             return self
         try:
@@ -35,6 +35,28 @@ class AsyncRun(Run):
             await self._leave(self._give_up(error))
             raise
         return self
+
+    async def _begin_unless_cancelled(self) -> None:
+        """Begins. If the task is cancelled meanwhile, the key is released: no caller would have it."""
+        stops = asyncio.Event()
+
+        async def pause(seconds: float) -> None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stops.wait(), seconds)
+                raise asyncio.CancelledError
+
+        task = asyncio.create_task(_run_program(self._begin(pause)))
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            stops.set()
+            await shielded(self._undo(task), self._guard.policy.completion_timeout.total_seconds())
+            raise
+
+    async def _undo(self, beginning: asyncio.Task[Any]) -> None:
+        await asyncio.wait({beginning})
+        if not beginning.cancelled() and beginning.exception() is None and self.acquired:
+            await _run_program(self._guard.give_back(self._begun))
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

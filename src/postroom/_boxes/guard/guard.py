@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from postroom._boxes.guard.decorating import Guarded, Handlers, KeyOf
 from postroom._boxes.guard.key import AnyKey
 from postroom._boxes.guard.options import GuardPolicy
+from postroom._boxes.guard.programs import GuardPrograms
 from postroom._boxes.guard.run import RunRequest
 from postroom._boxes.guard.verbs import GuardVerbs
 from postroom._kernel.policy import Box
@@ -26,18 +27,15 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Guard(GuardVerbs, Async, public="postroom.Guard"):
-    """Runs a handler once for each key, for async code. Made by `room.guard()`.
+class AsyncRuns:
+    """Runs async functions once for each key."""
 
-    Decorate a handler with `once`, or use `run` as a context manager, or call `try_begin` and the verbs that follow it.
-    """
-
-    def __init__(self, box: Box, policy: GuardPolicy, store: RoomStore) -> None:
+    def __init__(self, programs: GuardPrograms) -> None:
         from postroom._boxes.guard.async_run import AsyncRun
 
-        super().__init__(box, policy, store)
+        self._programs = programs
         self._run = AsyncRun
-        self._handlers = Handlers(box.name, policy)
+        self._handlers = Handlers(programs.box.name, programs.policy)
 
     def once(
         self,
@@ -72,7 +70,7 @@ class Guard(GuardVerbs, Async, public="postroom.Guard"):
             if not inspect.iscoroutinefunction(function):
                 raise ArgumentTypeError("this guard is for async functions: use postroom.sync for a plain one")
             name = self._handlers.add(function, handler)
-            guarded = Guarded(function, name, self.policy, key=key, topic=topic, hash_of=hash, wait=wait)
+            guarded = Guarded(function, name, self._programs.policy, key=key, topic=topic, hash_of=hash, wait=wait)
 
             @functools.wraps(function)
             async def once(*args: P.args, **kwargs: P.kwargs) -> R | None:
@@ -121,18 +119,15 @@ class Guard(GuardVerbs, Async, public="postroom.Guard"):
         return self._run(self._programs, RunRequest(key, handler, topic, hash, wait))
 
 
-class SyncGuard(GuardVerbs, Sync, public="postroom.sync.Guard"):
-    """Runs a handler once for each key, for sync code. Made by `room.guard()` of `postroom.sync`.
+class SyncRuns:
+    """Runs plain functions once for each key."""
 
-    It has the verbs of `postroom.Guard`. Decorate a handler with `once`, or use `run` as a context manager.
-    """
-
-    def __init__(self, box: Box, policy: GuardPolicy, store: RoomStore) -> None:
+    def __init__(self, programs: GuardPrograms) -> None:
         from postroom._boxes.guard.sync_run import SyncRun
 
-        super().__init__(box, policy, store)
+        self._programs = programs
         self._run = SyncRun
-        self._handlers = Handlers(box.name, policy)
+        self._handlers = Handlers(programs.box.name, programs.policy)
 
     def once(
         self,
@@ -164,7 +159,7 @@ class SyncGuard(GuardVerbs, Sync, public="postroom.sync.Guard"):
             if inspect.iscoroutinefunction(function):
                 raise ArgumentTypeError("this guard is for plain functions: use the guard of postroom for an async one")
             name = self._handlers.add(function, handler)
-            guarded = Guarded(function, name, self.policy, key=key, topic=topic, hash_of=hash, wait=wait)
+            guarded = Guarded(function, name, self._programs.policy, key=key, topic=topic, hash_of=hash, wait=wait)
 
             @functools.wraps(function)
             def once(*args: P.args, **kwargs: P.kwargs) -> R | None:
@@ -211,3 +206,25 @@ class SyncGuard(GuardVerbs, Sync, public="postroom.sync.Guard"):
             LeaseLost: at the end of the block: the lease was lost, and the outcome is not stored.
         """
         return self._run(self._programs, RunRequest(key, handler, topic, hash, wait))
+
+
+class Guard(GuardVerbs, AsyncRuns, Async, public="postroom.Guard"):
+    """Runs a handler once for each key, for async code. Made by `room.guard()`.
+
+    Decorate a handler with `once`, or use `run` as a context manager, or call `try_begin` and the verbs that follow it.
+    """
+
+    def __init__(self, box: Box, policy: GuardPolicy, store: RoomStore) -> None:
+        GuardVerbs.__init__(self, box, policy, store)
+        AsyncRuns.__init__(self, self._programs)
+
+
+class SyncGuard(GuardVerbs, SyncRuns, Sync, public="postroom.sync.Guard"):
+    """Runs a handler once for each key, for sync code. Made by `room.guard()` of `postroom.sync`.
+
+    It has the verbs of `postroom.Guard`. Decorate a handler with `once`, or use `run` as a context manager.
+    """
+
+    def __init__(self, box: Box, policy: GuardPolicy, store: RoomStore) -> None:
+        GuardVerbs.__init__(self, box, policy, store)
+        SyncRuns.__init__(self, self._programs)

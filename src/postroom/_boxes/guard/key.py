@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
-from urllib.parse import unquote
 
 from postroom._boxes import check
 from postroom.errors import ArgumentTypeError, ArgumentValueError
 
 IDEMPOTENCY_KEY = "idempotency-key"
-_ESCAPES = str.maketrans({":": "%3A", "%": "%25", "/": "%2F"})
+_ESCAPED = {":": "%3A", "%": "%25", "/": "%2F"}
+_ESCAPES = str.maketrans(_ESCAPED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +45,8 @@ class GuardKey:
         names = [_part(name, getattr(self, name)) for name in ("bus", "group", "alias")]
         text = ":".join([*names, _part("id", self.id)])
         if len(text) > check.MAX_TEXT and self.long_ids == "sha256":
+            import hashlib  # rarely needed
+
             text = ":".join([*names, "sha256-" + hashlib.sha256(self.id.encode()).hexdigest()])
         if len(text) > check.MAX_TEXT:
             raise ArgumentValueError(
@@ -108,7 +109,7 @@ class GuardKey:
         parts = check.text("key", text).split(":")
         if len(parts) != 4:
             raise ArgumentValueError("the text has not four parts {bus}:{group}:{alias}:{id}")
-        bus, group, alias, id_ = map(unquote, parts)
+        bus, group, alias, id_ = map(_unescaped, parts)
         return cls(bus, group, alias, id_)
 
     def __str__(self) -> str:
@@ -134,3 +135,9 @@ def _part(name: str, value: object) -> str:
     if "\x00" in str(value):
         raise ArgumentValueError(f"{name} contains a NUL character, which not every database can store")
     return str(value).translate(_ESCAPES)
+
+
+def _unescaped(part: str) -> str:
+    for sign, escaped in sorted(_ESCAPED.items(), key=lambda item: item[0] == "%"):  # "%25" last: "%253A" is "%3A"
+        part = part.replace(escaped, sign)
+    return part

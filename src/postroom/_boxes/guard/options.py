@@ -53,7 +53,6 @@ class GuardPolicy:
     keep_results: bool = False
     max_result_size: int = DEFAULT_RESULT_SIZE
     completion_timeout: timedelta = DEFAULT_COMPLETION_TIMEOUT
-    cleanup_interval: timedelta = DEFAULT_CLEANUP_INTERVAL
     enabled: bool = True
 
     @property
@@ -69,36 +68,44 @@ def make_guard_box(name: str, features: Features, options: GuardOptions) -> tupl
         raise ArgumentTypeError(
             f"guard has no option {', '.join(sorted(unknown))}; there are {', '.join(GuardOptions.__annotations__)}"
         )
-    if not features.guard:
-        raise FeatureMissing(f"this store cannot begin an execution by its key: guard {name!r} needs another store")
     policy = _policy(options)
-    if policy.mode == "transactional" and not features.transactional:
-        raise FeatureMissing(
-            f"this store has no transactions: guard {name!r} cannot be transactional. Use a SQL store, or mode='lease'"
-        )
     default = GuardPolicy()
     if policy.release_on_error != default.release_on_error and policy.mode != "mark_before":
         raise ArgumentValueError(
             f'release_on_error is for mode="mark_before": in mode="{policy.mode}", an error always releases the key'
         )
+    if policy.mode == "mark_after" and (policy.dead_on or policy.keep_results):
+        raise ArgumentValueError('dead_on and keep_results need a claim, which mode="mark_after" does not have')
     retention = check.duration("retention", options.get("retention", DEFAULT_RETENTION), zero=True)
     dead_age = check.optional_duration("dead_retention", options.get("dead_retention", retention), zero=True)
+    interval = check.duration("cleanup_interval", options.get("cleanup_interval", DEFAULT_CLEANUP_INTERVAL))
     lease = check.lease(options.get("lease_seconds", Work().lease.total_seconds()))
     box = Box(
         "guard",
         check.text("name", name, longest=100),
         delivery=Delivery(max_lost_leases=None),
-        retention=Retention(done_age=retention, age_from="completed_at", dead_age=dead_age),
+        retention=Retention(done_age=retention, age_from="completed_at", dead_age=dead_age, purge_interval=interval),
         work=Work(lease=lease, renew=renewal(options.get("lease_renewal", True))),
     )
+    check_features(box, policy, features)
     return box, policy
+
+
+def check_features(box: Box, policy: GuardPolicy, features: Features) -> None:
+    """Raises FeatureMissing if a store cannot do what a guard needs."""
+    if not features.guard:
+        raise FeatureMissing(f"this store cannot begin an execution by its key: guard {box.name!r} needs another store")
+    if policy.mode == "transactional" and not features.transactional:
+        raise FeatureMissing(
+            f"this store has no transactions: guard {box.name!r} cannot be transactional. Use a SQL store, or "
+            "mode='lease'"
+        )
 
 
 def _policy(options: GuardOptions) -> GuardPolicy:
     default = GuardPolicy()
     size = options.get("max_result_size", default.max_result_size)
     timeout = options.get("completion_timeout", default.completion_timeout)
-    interval = options.get("cleanup_interval", default.cleanup_interval)
     return GuardPolicy(
         check.choice("mode", options.get("mode", default.mode), MODES),
         check.choice("scope", options.get("scope", default.scope), ("handler", "message")),
@@ -108,7 +115,6 @@ def _policy(options: GuardOptions) -> GuardPolicy:
         check.flag("keep_results", options.get("keep_results", default.keep_results)),
         check.count("max_result_size", size, most=100_000_000),
         check.duration("completion_timeout", timeout),
-        check.duration("cleanup_interval", interval),
         check.flag("enabled", options.get("enabled", default.enabled)),
     )
 

@@ -52,7 +52,8 @@ def put_draft(box: Box, state: BoxState, ids: IdSequence, draft: Draft, now: dat
 
 
 def _put_known(box: Box, state: BoxState, entry: Entry, draft: Draft, now: datetime) -> Receipt:
-    decision = decide_known_key(draft, entry.state, conflict=entry.contradicts(draft))
+    conflict = entry.contradicts(draft)
+    decision = decide_known_key(draft, entry.state, conflict=conflict, is_continuation=entry.is_continuation)
     superseded: tuple[int, ...] = ()
     replaced_under_lease = False
     if decision.touches:

@@ -169,7 +169,7 @@ class BoxState:
             del self.lines[group]
 
     def line(self, group: str) -> Iterator[Entry]:
-        """Yields the members of a line, from its front."""
+        """Yields the members of a line, in id order."""
         return (self.entries[id_] for id_ in self.lines.get(group, ()))
 
     def first_in_line(self, group: str, now: datetime) -> Entry | None:

@@ -101,7 +101,7 @@ def _is_suspect(box: Box, entry: Entry) -> bool:
 
 
 def _sleep_behind_first(state: BoxState, entry: Entry, now: datetime) -> None:
-    """Lets a candidate that could not be taken sleep until the front of its group moves. The first never sleeps."""
+    """Lets a candidate that could not be taken sleep until the first in its line leaves. The first never sleeps."""
     is_open = entry.state in {State.WAITING, State.CLAIMED}
     if is_open and entry.line is not None and state.first_in_line(entry.line, now) is not entry:
         transitions.sleep(entry)

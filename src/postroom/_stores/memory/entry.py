@@ -35,8 +35,8 @@ class Entry:
     state: State
     revision: int = 0
     available_at: datetime | None = None
-    """Waiting: the time from which it can be claimed, or None behind the front of its line. Claimed: the end of the
-    lease."""
+    """Waiting: the time from which it can be claimed, or None while it sleeps behind the first in line. Claimed: the
+    end of the lease."""
     delayed: bool = False
     """It is in line only from `available_at` on: it has a due time and was not claimed since."""
     line: str | None = None
@@ -52,6 +52,7 @@ class Entry:
     """Its content was replaced while it was claimed."""
     waits_for: UUID | None = None
     """The join whose end it waits for. It is not claimed before."""
+    is_continuation: bool = False
     watched: bool = False
     """A join waits for its end."""
     completed_at: datetime | None = None

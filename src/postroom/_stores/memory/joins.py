@@ -42,30 +42,43 @@ def join_named(state: BoxState, join: UUID) -> JoinState:
 
 
 def check_puts(box: Box, state: BoxState, join: JoinState, keys: Sequence[Key], now: datetime) -> None:
-    """Raises JoinEnded or JoinFull if the messages that have, or will have, these keys cannot become steps."""
-    known = [state.find_key(key) for key in dict.fromkeys(keys)]
-    window = box.retention.dedup_window
-    steps = [
-        entry
-        for entry in known
-        if entry is not None and entry.id in join.steps and not is_outside_dedup_window(entry.first_seen, window, now)
-    ]
-    _check_room(join, len(known) - len(steps))
+    """Raises an error if the messages that have, or will have, these keys cannot become steps."""
+    window, distinct = box.retention.dedup_window, dict.fromkeys(keys)
+    known = {
+        entry.id
+        for entry in map(state.find_key, distinct)
+        if entry is not None and not is_outside_dedup_window(entry.first_seen, window, now)
+    }
+    _check_steps(state, join, known, new=len(distinct) - len(known & join.steps.keys()))
 
 
-def _check_room(join: JoinState, new: int) -> None:
+def _check_steps(state: BoxState, join: JoinState, known: set[int], *, new: int) -> None:
+    """`known`: the ids of messages that are to be steps. `new`: how many messages are none yet."""
     if new and (join.status is not JoinStatus.PENDING or join.is_sealed):
         raise JoinEnded
     expected = join.draft.expected_steps
     if expected is not None and len(join.steps) + new > expected:
         raise JoinFull
+    if known & _continuations_after(state, join):
+        raise ArgumentValueError(WAITS_FOR_ITSELF)
+
+
+def _continuations_after(state: BoxState, join: JoinState) -> set[int]:
+    """Returns the continuation of a join, those of joins that wait for it, and so on."""
+    found: set[int] = set()
+    joins = [join]
+    while joins:
+        wait = joins.pop().wait_id
+        if wait is not None and wait not in found:
+            found.add(wait)
+            joins += [above for above in state.joins_of.get(wait, ()) if above.status is JoinStatus.PENDING]
+    return found
 
 
 def attach(state: BoxState, join: JoinState, steps: Sequence[StepName], now: datetime) -> list[bool]:
     entries = [_entry(state, step) for step in steps]
-    _check_room(join, len({entry.id for entry in entries} - join.steps.keys()))
-    if any(entry.id == join.wait_id for entry in entries):
-        raise ArgumentValueError(WAITS_FOR_ITSELF)
+    ids = {entry.id for entry in entries}
+    _check_steps(state, join, ids, new=len(ids - join.steps.keys()))
     attached = []
     for entry in entries:
         attached.append(entry.id not in join.steps)
@@ -121,7 +134,8 @@ def cancel(box: Box, state: BoxState, join: JoinState, now: datetime) -> bool:
 
 
 def begin_wait(join: JoinState, wait: JoinWait, entry: Entry) -> None:
-    join.wait, join.wait_id, entry.waits_for = wait, entry.id, join.draft.id
+    join.wait, join.wait_id = wait, entry.id
+    entry.waits_for, entry.is_continuation = join.draft.id, True
 
 
 def look(box: Box, state: BoxState, entry: Entry, request: ClaimRequest, now: datetime) -> None:

@@ -98,7 +98,8 @@ class MemoryVerbs:
             if self._closed:
                 raise RoomClosed
             now = self._clock.now()
-            if self._attendant is None or self._attendant[1] <= now:
+            is_given_back = not lease and self._attendant is not None and self._attendant[0] == process
+            if self._attendant is None or self._attendant[1] <= now or is_given_back:
                 self._attendant = process, now + lease
             holder, until = self._attendant
             times = {box: self._boxes[box].next_time() for box in boxes if box in self._boxes}

@@ -127,9 +127,11 @@ class RedisClientVerbs:
         finally:
             preparing.release()
 
-    @verb
     def run(self, script: Script, keys: Sequence[bytes], arguments: Sequence[bytes], wait: WaitFor) -> Program[Reply]:
-        """Runs a script by its digest. If the server does not have the script, sends its text, which loads it."""
+        """Runs a script by its digest. If the server does not have the script, sends its text, which loads it.
+
+        This is a program, and not a verb: it is part of the programs of the store.
+        """
         try:
             return (yield from self._send(("EVALSHA", script.sha, len(keys), *keys, *arguments), keys, wait))
         except exceptions.NoScriptError:

@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from uuid import UUID
 
 from postroom._kernel.clock import from_microseconds
-from postroom._kernel.joins import JoinId
+from postroom._kernel.joins import WAITS_FOR_ITSELF, JoinId
 from postroom._kernel.program import Program, verb
 from postroom._stores.redis import codec
 from postroom._stores.redis.redis_py import Reply
 from postroom._stores.redis.runner import ScriptRunner
-from postroom._stores.redis.scripts import JOIN_ENDED, JOIN_FULL, NO_JOIN, NO_MESSAGE, NO_STEP
-from postroom.errors import JoinEnded, JoinFull, JoinNotFound, MessageNotFound
+from postroom._stores.redis.scripts import CIRCLE, JOIN_ENDED, JOIN_FULL, NO_JOIN, NO_MESSAGE, NO_STEP
+from postroom.errors import ArgumentValueError, JoinEnded, JoinFull, JoinNotFound, MessageNotFound
 from postroom.spi import (
     Box,
     Draft,
@@ -126,6 +126,7 @@ _ERRORS: dict[bytes, Callable[[], Exception]] = {
     NO_STEP: lambda: MessageNotFound("this message is not a step of the join: attach it first"),
     JOIN_ENDED: JoinEnded,
     JOIN_FULL: JoinFull,
+    CIRCLE: lambda: ArgumentValueError(WAITS_FOR_ITSELF),
 }
 
 

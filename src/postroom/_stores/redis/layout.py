@@ -13,6 +13,8 @@ KEYS = (
     *("joins", "join_states", "join_index", "ended_joins", "steps", "memberships", "waits", "continuations"),
 )
 """The keys of a box, in the order in which scripts get them."""
+FIRST_OF_JOINS = KEYS.index("joins")
+"""The position from which on the keys belong to joins."""
 
 WITH_TIMES = ("pending", "captured", "waits")
 """The sorted sets of a box whose scores are the times at which a claim may find something."""
@@ -40,8 +42,12 @@ def tag(prefix: str, box: str) -> str:
     return f"{{{prefix}:{box}}}"
 
 
-def box_keys(prefix: str, box: str) -> tuple[bytes, ...]:
-    return tuple(box_key(prefix, box, name).encode() for name in KEYS)
+def box_keys(prefix: str, box: str, *, joins: bool = True) -> tuple[bytes, ...]:
+    """Returns the keys of a box; without `joins`, those that a box without joins has.
+
+    Each key costs every call of a script about a microsecond.
+    """
+    return tuple(box_key(prefix, box, name).encode() for name in (KEYS if joins else KEYS[:FIRST_OF_JOINS]))
 
 
 def box_key(prefix: str, box: str, name: str) -> str:

@@ -19,7 +19,6 @@ from postroom._kernel.clock import EPOCH, from_microseconds
 from postroom._kernel.fields import LABELS
 from postroom._stores.redis.codec import ID_DIGITS, STATES
 from postroom._stores.redis.layout import CONTENT
-from postroom._stores.redis.redis_py import Reply
 from postroom.spi import Claim, Ending, Message, State, StoredMessage
 
 
@@ -64,25 +63,25 @@ _LABELS = slice(CONTENT.index(LABELS[0]), CONTENT.index(LABELS[-1]) + 1)
 """The position of the labels in a row. `Message` has them in the same order."""
 _decode_claimed = msgspec.msgpack.Decoder(list[tuple[_ROW]]).decode
 _decode_found = msgspec.msgpack.Decoder(list[tuple[_FOUND_ROW]]).decode
-_decode_progress = msgspec.msgpack.Decoder(Progress).decode
+_decode_head = msgspec.msgpack.Decoder(tuple[int, tuple[int, int] | None, str, list[tuple[Progress, int]]]).decode
+"""The first string in the reply of a claim."""
 _ENDINGS = {ending.value: ending for ending in Ending}
 
 
-def claimed_messages(
-    runs: Sequence[Reply], ids: bytes, contents: Sequence[bytes], owner: UUID, lease_end: int
-) -> list[StoredMessage]:
-    """Returns claimed messages. `runs` is a record, the number of messages with it, the next record, and so on."""
-    if not ids:
-        return []
-    numbers, until = _numbers(ids), from_microseconds(lease_end)
-    rows = _decode_claimed(_array(len(numbers), contents, len(_ROW)))
-    if len(runs) == 2:
-        return _messages(numbers, rows, _decode_progress(runs[0]), State.CLAIMED, owner, until)
+def claimed_messages(reply: Sequence[bytes], owner: UUID) -> tuple[list[StoredMessage], tuple[int, int] | None]:
+    """Returns claimed messages; and `skip` for the next call, or None if the script has read all candidates.
+
+    lib/claims.lua describes the reply.
+    """
+    lease_end, skip, ids, runs = _decode_head(reply[0])
     messages: list[StoredMessage] = []
-    for record, count in zip(runs[::2], runs[1::2], strict=True):
-        run = slice(len(messages), len(messages) + count)
-        messages += _messages(numbers[run], rows[run], _decode_progress(record), State.CLAIMED, owner, until)
-    return messages
+    if runs:
+        numbers, until = _numbers(ids.encode()), from_microseconds(lease_end)
+        rows = _decode_claimed(_array(len(numbers), reply[1:], len(_ROW)))
+        for progress, count in runs:
+            run = slice(len(messages), len(messages) + count)
+            messages += _messages(numbers[run], rows[run], progress, State.CLAIMED, owner, until)
+    return messages, skip
 
 
 def found_messages(ids: bytes, contents: Sequence[bytes]) -> list[StoredMessage]:

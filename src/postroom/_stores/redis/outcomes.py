@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from datetime import timedelta
 from uuid import UUID
 
-from postroom._stores.redis.codec import Arguments, encode, id_texts, microseconds, target_arguments
+from postroom._stores.redis.codec import Arguments, decode, encode, id_texts, microseconds, target_arguments
 from postroom.spi import Claim, Result, Settlement
 
 
 class Outcomes:
-    """Settlements as a script takes them: successes of claims together by owner and fence, all others one by one.
-
-    A success with a result is one of the others."""
+    """Settlements as a script takes them: successes of claims together by owner and fence, all others one by one."""
 
     def __init__(
         self, settlements: Sequence[Settlement], delays: Sequence[timedelta | None] = (), *, ordered: bool = False
@@ -31,13 +29,15 @@ class Outcomes:
         others: list[Arguments] = []
         ids_by_proof: dict[tuple[UUID, int], list[int]] = {}
         positions_by_proof: dict[tuple[UUID, int], list[int]] = {}
+        # A success with a result is one of the others, and so are then all: of two of one claim, the first counts.
+        has_results = any(settlement.result is not None for settlement in settlements)
         # Consecutive successes mostly have the same owner and fence: their lists are looked up once.
         owner, fence = None, 0
         ids: list[int] = []
         positions: list[int] = []
         for position, settlement in enumerate(settlements):
             target, verdict, delay, _, _, result = settlement
-            if verdict == "done" and result is None and type(target) is Claim:
+            if verdict == "done" and not has_results and type(target) is Claim:
                 id_, its_owner, its_fence, _ = target
                 if its_owner is not owner or its_fence != fence:
                     owner, fence = its_owner, its_fence
@@ -63,12 +63,13 @@ class Outcomes:
         self.contents += packed
         return {"result": place}
 
-    def kept(self, lost_acks: Sequence[int], lost_others: Sequence[int]) -> list[bool]:
+    def kept(self, lost: bytes) -> list[bool]:
         """Returns one value per settlement, False for those at the lost positions, which a script counts from 1."""
         kept = [True] * self._count
-        for positions, lost in ((self._acks, lost_acks), (self._others, lost_others)):
-            for position in lost:
-                kept[positions[position - 1]] = False
+        if lost:
+            for positions, its_lost in zip((self._acks, self._others), decode(lost), strict=True):
+                for position in its_lost:
+                    kept[positions[position - 1]] = False
         return kept
 
 

@@ -58,7 +58,8 @@ class ScriptRunner:
                 wakeups = channel(self._prefix, box.key, sharded=sharded)
                 policy |= {"channel": wakeups, "publish": "SPUBLISH" if sharded else "PUBLISH"}
                 self._client.listen(wakeups)
-            arguments = _BoxArguments(box, box_keys(self._prefix, box.key), codec.encode(policy))
+            keys = box_keys(self._prefix, box.key, joins=box.can_have_joins)
+            arguments = _BoxArguments(box, keys, codec.encode(policy))
             self._box_arguments[box.key] = arguments
         return arguments
 
@@ -70,7 +71,7 @@ class ScriptRunner:
             yield call(self._client.ready)
         _, keys, policy = self._arguments_of(box)
         given = (self._now(), policy, codec.encode(arguments), *more)
-        return (yield call(self._client.run, script(name), keys, given, wait))
+        return (yield from self._client.run(script(name), keys, given, wait))
 
     def _now(self) -> bytes:
         """Returns the time as an argument of scripts. Empty: they use the clock of the server."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from postroom._kernel.clock import Clock
 from postroom._kernel.program import Async, Program, Sync, call, verb
-from postroom._stores.coalesced import SharedPuts
+from postroom._stores.coalesced import Sharing
 from postroom._stores.redis import codec
 from postroom._stores.redis.attending import AttendVerbs
 from postroom._stores.redis.joins import JoinVerbs, checked
@@ -71,12 +71,13 @@ class RedisVerbs(JoinVerbs, AttendVerbs):
         """Runs the claim script until it has read all candidates. `skip` is what it returned last."""
         while True:
             arguments = codec.claim_arguments(request, request.limit - len(claimed), skip)
-            runs, ids, contents, lease_end, next_skip = yield from self._run("claim", box, arguments, wait="nothing")
-            claimed += claimed_messages(runs, ids, contents, request.owner, lease_end)
-            if not next_skip:
+            messages, next_skip = claimed_messages(
+                (yield from self._run("claim", box, arguments, wait="nothing")), request.owner
+            )
+            claimed += messages
+            if next_skip is None:
                 return claimed
-            skip = codec.decode(next_skip)
-            request = request._replace(suspects=not claimed)
+            skip, request = next_skip, request._replace(suspects=not claimed)
 
     @verb
     def begin(self, box: Box, begins: Sequence[Begin]) -> Program[list[Begun]]:
@@ -92,7 +93,7 @@ class RedisVerbs(JoinVerbs, AttendVerbs):
             return []
         outcomes = yield from self._outcomes(box, settlements)
         reply = yield from self._run("settle", box, outcomes.arguments, outcomes.contents, wait="attempted")
-        return outcomes.kept(*_unambiguous(reply))
+        return outcomes.kept(_unambiguous(reply))
 
     @verb
     def exchange(
@@ -100,14 +101,11 @@ class RedisVerbs(JoinVerbs, AttendVerbs):
     ) -> Program[tuple[list[bool], list[StoredMessage]]]:
         outcomes = yield from self._outcomes(box, settlements)
         arguments = outcomes.arguments | {"request": codec.claim_arguments(request, request.limit, (0, 0))}
-        lost_acks, lost_others, runs, ids, contents, lease_end, next_skip = _unambiguous(
-            (yield from self._run("exchange", box, arguments, wait="attempted"))
-        )
-        claimed = claimed_messages(runs, ids, contents, request.owner, lease_end)
-        if next_skip:
-            request = request._replace(suspects=not claimed)
-            claimed = yield from self._claim(box, request, codec.decode(next_skip), claimed)
-        return outcomes.kept(lost_acks, lost_others), claimed
+        *reply, lost = _unambiguous((yield from self._run("exchange", box, arguments, wait="attempted")))
+        claimed, skip = claimed_messages(reply, request.owner)
+        if skip is not None:
+            claimed = yield from self._claim(box, request._replace(suspects=not claimed), skip, claimed)
+        return outcomes.kept(lost), claimed
 
     def _outcomes(self, box: Box, settlements: Sequence[Settlement]) -> Program[Outcomes]:
         """Converts settlements. Computes the delays of retries without one: the backoff of the box is Python code."""
@@ -284,7 +282,7 @@ def _unambiguous(reply: Reply) -> Reply:
 
 
 class RedisStore(RedisVerbs, Async):
-    """The store for async code. Concurrent puts may share a script call."""
+    """The store for async code. Concurrent calls of a verb may share a script call."""
 
     _listens = True
 
@@ -292,10 +290,10 @@ class RedisStore(RedisVerbs, Async):
 
     def __init__(self, client: RedisClient, *, prefix: str, clock: Clock | None = None, notify: bool = True) -> None:
         super().__init__(client, prefix=prefix, clock=clock, notify=notify)
-        self.shared_puts = SharedPuts(put=self.put, is_shared_error=self._is_shared_error)
+        self.sharing = Sharing(is_shared_error=self._is_shared_error)
 
     def _is_shared_error(self, error: BaseException) -> bool:
-        """Returns True for an error of the server, which concerns all callers of a shared put."""
+        """Returns True for an error of the server, which concerns all callers of a shared call."""
         return isinstance(error, NotReplicated) or self.is_transient(error)
 
     async def wait(self) -> frozenset[str]:

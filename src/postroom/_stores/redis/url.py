@@ -218,6 +218,8 @@ def _hosts(text: str, port: int) -> tuple[tuple[str, int], ...]:
     """Returns hosts and ports. `port` is the default; an IPv6 address is in brackets."""
     hosts = []
     for each in text.split(","):
+        if ("[" in each or "]" in each) and not (each.startswith("[") and each.count("[") == each.count("]") == 1):
+            raise _unreadable()
         host, separator, given = each.rpartition(":") if not each.endswith("]") else (each, "", "")
         if separator and not (given.isdecimal() and 0 < int(given) < 65_536):
             raise _unreadable()

@@ -9,8 +9,13 @@ from postroom._stores.sql.attaching import Attaching
 from postroom._stores.sql.collapsing import Collapsing
 from postroom._stores.sql.known_keys import KnownKeys
 from postroom._stores.sql.locks import Locks
+from postroom._stores.sql.notifications import Notifications
 from postroom._stores.sql.statements import SqlProgram
-from postroom.spi import Box, Draft, Receipt
+from postroom.spi import Box, Draft, Receipt, ReceiptStatus, State
+
+_WAKES = frozenset({ReceiptStatus.NEW, ReceiptStatus.REVIVED, ReceiptStatus.CONFLICT})
+"""What a known key may become by a put, if its message was not waiting before: a key that was only seen, one whose
+deduplication window has passed, or a dead letter that is revived."""
 
 
 class Batch(NamedTuple):
@@ -43,8 +48,16 @@ class Arrivals:
     """The verb `put`."""
 
     def __init__(
-        self, inserts: Inserts, known_keys: KnownKeys, collapsing: Collapsing, locks: Locks, attaching: Attaching
+        self,
+        inserts: Inserts,
+        *,
+        known_keys: KnownKeys,
+        collapsing: Collapsing,
+        locks: Locks,
+        attaching: Attaching,
+        notifications: Notifications,
     ) -> None:
+        self._notifications = notifications
         self._inserts = inserts
         self._known_keys = known_keys
         self._collapsing = collapsing
@@ -72,13 +85,17 @@ class Arrivals:
         keys = [draft.key for id_, draft in zip(ids, drafts, strict=True) if id_ in known]
         yield from self._locks.keys(box, keys, progress=not batch.in_caller_tx)
         receipts: list[Receipt] = []
+        wakes = False
         for id_, draft in zip(ids, drafts, strict=True):
             if id_ in known:
                 met = yield from self._known_keys.meet(box, id_, draft, in_caller_tx=batch.in_caller_tx)
                 receipts.append(met)
+                wakes = wakes or (met.state is State.WAITING and met.status in _WAKES)
             else:
                 superseded = yield from self._collapsing.supersede(box, id_, draft, before=id_)
                 receipts.append(Receipt.of_new(id_, draft)._replace(superseded=superseded))
+        if wakes:  # the insert has notified only for messages with new keys
+            yield from self._notifications.send(box)
         return receipts
 
 

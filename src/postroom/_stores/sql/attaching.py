@@ -16,6 +16,7 @@ from postroom._stores.sql.join_rows import JoinRow
 from postroom._stores.sql.locks import Locks
 from postroom._stores.sql.notifications import Notifications
 from postroom._stores.sql.statements import Many, SqlProgram, Statement, current_time
+from postroom._stores.sql.steps import Steps
 from postroom.errors import ArgumentValueError, JoinEnded, JoinFull, JoinNotFound, MessageNotFound
 from postroom.spi import Box, Draft, Key, Receipt, Step
 
@@ -23,8 +24,9 @@ from postroom.spi import Box, Draft, Key, Receipt, Step
 class Attaching:
     """Attaches messages to joins."""
 
-    def __init__(self, engine: Engine, locks: Locks, notifications: Notifications) -> None:
+    def __init__(self, engine: Engine, locks: Locks, notifications: Notifications, steps: Steps) -> None:
         self._engine = engine
+        self._steps = steps
         self._locks = locks
         self._notifications = notifications
 
@@ -51,8 +53,9 @@ class Attaching:
             rows[join] = yield from self.lock(box, join)
             sources, message_ids = (self._engine.array(list(each)) for each in zip(*keys[join], strict=True))
             names = {"box": box.key, "sources": sources, "message_ids": message_ids}
-            [(known,)] = yield Statement("count_known_steps", {**names, "join": rows[join].id, "since": since})
-            _check_room(rows[join], len(keys[join]) - known)
+            known = yield Statement("find_known_puts", {**names, "join": rows[join].id, "since": since})
+            _check_room(rows[join], len(keys[join]) - sum(is_step for _, is_step in known))
+            yield from self.check_circle(rows[join], [id_ for id_, is_step in known if not is_step])
         return rows
 
     def attach_put(
@@ -77,6 +80,16 @@ class Attaching:
             ids.append(found[0][0])
         return ids
 
+    def check_circle(self, join: JoinRow, ids: Sequence[int]) -> SqlProgram[None]:
+        """Raises ArgumentValueError if a join that waits for one of these messages would wait for itself.
+
+        The message is then its continuation, or the continuation of a join that waits for it.
+        """
+        if ids and join.wait_id is not None:
+            found = yield Statement("find_circle", {"join": join.id, "ids": self._engine.array(sorted(ids))})
+            if found:
+                raise ArgumentValueError(WAITS_FOR_ITSELF)
+
     def known_steps(self, join: JoinRow, ids: Sequence[int]) -> SqlProgram[set[int]]:
         """Returns which of these messages are steps of the join."""
         found = yield Statement("find_known_steps", {"join": join.id, "ids": self._engine.array(sorted(set(ids)))})
@@ -87,20 +100,33 @@ class Attaching:
         known = yield from self.known_steps(join, ids)
         new = sorted(set(ids) - known)
         _check_room(join, len(new))
-        if join.wait_id in new:
-            raise ArgumentValueError(WAITS_FOR_ITSELF)
         if new:
             now = yield from current_time()
             yield Many("insert_step", ("join_id", "message_id", "attached_at"), [(join.id, id_, now) for id_ in new])
             if join.expected_steps is not None:
                 yield Statement("add_steps", {"id": join.id, "count": len(new)})
                 if join.attached_steps + len(new) == join.expected_steps:
-                    yield from self.wake(box, join)
+                    yield from self.fill(box, join)
         attached = []
         for id_ in ids:
             attached.append(id_ not in known)
             known.add(id_)
         return attached
+
+    def fill(self, box: Box, join: JoinRow) -> SqlProgram[None]:
+        """Watches a step of a join that has all its steps now, so that its continuation can sleep.
+
+        If no step is pending, the next claim looks at the join.
+        """
+        if join.wait_id is not None and not (yield from self.watch(join)):
+            yield from self.wake(box, join)
+
+    def watch(self, join: JoinRow) -> SqlProgram[bool]:
+        """Watches a step of a join that is locked. Returns False if a claim must look at the join.
+
+        No step is pending then, or those that are have been locked, or the worker must learn of the deadline.
+        """
+        return join.deadline is None and not (yield from self._steps.watch([join.id]))
 
     def wake(self, box: Box, join: JoinRow) -> SqlProgram[None]:
         """Lets the next claim look at a join."""

@@ -12,7 +12,7 @@ from postroom._stores.sql.statements import Parameters, SqlProgram, Statement
 from postroom.spi import Attendance
 
 
-class Look(NamedTuple):
+class AttendResult(NamedTuple):
     """What the statement `attend` has found."""
 
     attendance: Attendance
@@ -26,7 +26,7 @@ class Attending:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def look(self, boxes: Sequence[str], process: UUID, lease: timedelta) -> SqlProgram[Look]:
+    def read(self, boxes: Sequence[str], process: UUID, lease: timedelta) -> SqlProgram[AttendResult]:
         """Reads what is due and the soft lease. Takes the lease if the statement of the engine can."""
         parameters = {"boxes": self._engine.array(list(boxes)), **self._lease(process, lease)}
         due: dict[str, float] = {}
@@ -36,7 +36,7 @@ class Attending:
                 free_in, is_free = seconds, bool(free)
             elif seconds is not None:
                 due[box] = seconds
-        return Look(Attendance(due, free_in), is_free)
+        return AttendResult(Attendance(due, free_in), is_free)
 
     def take(self, process: UUID, lease: timedelta) -> SqlProgram[float | None]:
         """Takes the soft lease if it is still free. Returns what `Attendance.free_in` is."""

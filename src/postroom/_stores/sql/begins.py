@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from operator import itemgetter
 from typing import NamedTuple, Protocol
 
 from postroom._kernel.known_keys import is_outside_dedup_window
@@ -76,7 +77,7 @@ class Begins:
         autocommit = len(begins) == 1
         while left:
             first = {begin.draft.key: (index, begin) for index, begin in reversed(left)}
-            new = list(first.values())
+            new = sorted(first.values(), key=itemgetter(0))  # ids are in the order of the begins
             claims = yield from self._records.insert(box, [begin for _, begin in new], autocommit=autocommit)
             for (index, _), claim in zip(new, claims, strict=True):
                 if claim is not None:

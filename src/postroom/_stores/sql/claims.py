@@ -1,4 +1,8 @@
-"""`claim` and `renew`: leases on messages."""
+"""`claim` and `renew`: leases on messages.
+
+A claim makes one pass, and another one for as long as a pass finds rows that keep it from being complete: messages to
+make dead, suspects that it leaves, continuations whose joins it must check.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from typing import NamedTuple, Protocol
 from postroom._kernel.policy import suspect_from
 from postroom._stores.sql.endings import DeadLetter, Endings
 from postroom._stores.sql.engine import Engine
+from postroom._stores.sql.locks import Locks
 from postroom._stores.sql.looks import Looks
 from postroom._stores.sql.proofs import batches, proof
 from postroom._stores.sql.statements import Parameters, SqlProgram, Statement, current_time
@@ -16,7 +21,7 @@ from postroom.spi import Box, Claim, ClaimRequest, StoredMessage
 
 
 class Taken(NamedTuple):
-    """What one step of a claim has taken."""
+    """What one pass of a claim has taken."""
 
     messages: list[StoredMessage]
     dead_letters: list[DeadLetter]
@@ -30,7 +35,7 @@ class Taken(NamedTuple):
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether the claim must go on, although this step found fewer messages than it could take."""
+        """Whether the claim must go on, although this pass found fewer messages than it could take."""
         return bool(self.dead_letters or self.skipped_suspects or self.waits)
 
     def rest_of(self, request: ClaimRequest, unseen: Sequence[int] = ()) -> ClaimRequest:
@@ -43,7 +48,7 @@ class Taken(NamedTuple):
         return request._replace(limit=left, suspects=suspects, in_hand=(*request.in_hand, *unseen))
 
 
-class ClaimStep(Protocol):
+class ClaimPass(Protocol):
     """How messages of one kind of box are claimed."""
 
     def take(self, box: Box, request: ClaimRequest) -> SqlProgram[Taken]:
@@ -53,17 +58,18 @@ class ClaimStep(Protocol):
 class Claims:
     """The verb `claim`."""
 
-    def __init__(self, *, unordered: ClaimStep, fifo: ClaimStep, endings: Endings, looks: Looks) -> None:
+    def __init__(self, *, unordered: ClaimPass, fifo: ClaimPass, endings: Endings, looks: Looks, locks: Locks) -> None:
         self._unordered = unordered
+        self._locks = locks
         self._fifo = fifo
         self._endings = endings
         self._looks = looks
 
     def claim(self, box: Box, request: ClaimRequest) -> SqlProgram[list[StoredMessage]]:
-        step = self._fifo if box.order.fifo else self._unordered
+        claim_pass = self._fifo if box.order.fifo else self._unordered
         messages: list[StoredMessage] = []
         while request.limit:
-            taken = yield from step.take(box, request)
+            taken = yield from claim_pass.take(box, request)
             messages += taken.messages
             if not taken.is_interrupted:
                 break
@@ -71,10 +77,12 @@ class Claims:
         return messages
 
     def settle_interruption(self, box: Box, request: ClaimRequest, taken: Taken) -> SqlProgram[ClaimRequest]:
-        """Does what a step of a claim found besides messages. Returns the request for the rest of the claim."""
-        yield from self._endings.make_dead(box, taken.dead_letters)
+        """Does what a pass found to do besides claiming. Returns the request for the rest of the claim."""
+        blocked = yield from self._locks.blocked_ends(box, [letter.id for letter in taken.dead_letters])
+        letters = [letter for letter in taken.dead_letters if letter.id not in blocked]
+        yield from self._endings.make_dead(box, letters)
         unseen = yield from self._looks.look(box, taken.waits, request)
-        return taken.rest_of(request, unseen)
+        return taken.rest_of(request, [*unseen, *blocked])
 
 
 class Renewals:

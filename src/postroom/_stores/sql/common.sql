@@ -41,7 +41,8 @@ SELECT id, box, 1, first_seen, collapse_key, expires FROM postroom_message WHERE
 -- name: find_key
 -- Returns the message that has a key. The columns are those of KnownKey.
 SELECT m.id, coalesce(q.state, 3) AS state, m.hash, m.hash_algorithm, m.first_seen, m.revision, m.group_id, m.topic,
-       q.group_id AS line, q.available_at, q.fence, q.delayed
+       q.group_id AS line, q.available_at, q.fence, q.delayed,
+       EXISTS (SELECT 1 FROM postroom_join j WHERE j.id = m.message_id AND j.wait_id = m.id) AS is_continuation
   FROM postroom_message m
   LEFT JOIN postroom_queue q ON q.id = m.id
  WHERE m.box = :box AND m.message_id = :message_id AND m.source = :source AND m.retired = 0
@@ -228,7 +229,7 @@ INSERT INTO postroom_box (box, fifo) VALUES (:box, :fifo) ON CONFLICT (box) DO U
 -- name: take_soft_lease
 -- For engines whose statement `attend` only reads. Another process may have taken the lease since.
 UPDATE postroom_attendant SET process = :process, until = :now + :lease
- WHERE id = 1 AND (until IS NULL OR until <= :now)
+ WHERE id = 1 AND (until IS NULL OR until <= :now OR (process = :process AND :lease <= 0))
 RETURNING id
 
 -- == joins ==

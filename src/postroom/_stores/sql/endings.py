@@ -33,9 +33,10 @@ class Endings:
 
     def finish(self, box: Box, ids: Sequence[int], ending: Ending, *, erase: bool = False) -> SqlProgram[None]:
         """Makes messages done: superseded, marked, cancelled or discarded. `erase`: removes their content."""
-        yield from self._steps.ended(box, (yield from self._finish(box, ids, ending, erase=erase)))
+        yield from self._steps.ended(box, (yield from self.end(box, ids, ending, erase=erase)))
 
-    def _finish(self, box: Box, ids: Sequence[int], ending: Ending, *, erase: bool) -> SqlProgram[list[int]]:
+    def end(self, box: Box, ids: Sequence[int], ending: Ending, *, erase: bool) -> SqlProgram[list[int]]:
+        """Like `finish`, and wakes no continuations. Returns the ids of watched steps, for `Steps.ended`."""
         if ids:
             yield Statement("finish", {"ids": self._engine.array(sorted(ids)), "ending": ending.value})
         return (yield from self.dequeue(box, sorted(ids), erase=erase))
@@ -62,7 +63,7 @@ class Endings:
         if box.retention.dead_letter == "discard":
             errors = [(letter.id, letter.error, int(letter.counts)) for letter in letters]
             yield Many("set_error", ("id", "error", "counted"), sorted(errors))
-            return (yield from self._finish(box, [letter.id for letter in letters], Ending.DISCARDED, erase=True))
+            return (yield from self.end(box, [letter.id for letter in letters], Ending.DISCARDED, erase=True))
         blocks = box.order.on_dead == "block"
         dead = [(letter.id, letter.error, letter.group if blocks else None, int(letter.counts)) for letter in letters]
         dead.sort(key=lambda row: row[0])

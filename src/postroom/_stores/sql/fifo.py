@@ -1,13 +1,14 @@
 """Claiming from FIFO boxes.
 
-A claim repeats four steps until it has enough messages or finds no more candidates:
+A claim is one transaction. It repeats four steps until it has enough messages or finds no more candidates:
 
 1. `find_candidates` reads rows that can be claimed by their time. On PostgreSQL it locks their groups.
-2. `read_lines` reads the lines of their groups, from the front.
+2. `read_lines` reads the lines of their groups, from the first member on.
 3. `FrontPicker` picks the fronts of lines that no worker holds. The engine's `Fronts` claims them.
-4. `sleep_behind_first` lets the other candidates sleep until the first in their line leaves.
+4. `sleep_behind_first` lets the candidates sleep that are not the first in their line, until the first leaves it.
 
-See docs/decisions/0005 and 0010 for the rules, and `postgres/statements.sql` for the locks.
+The rules are in `_kernel/line.py`, what becomes of a candidate in `fronts.py`. The head of `postgres/statements.sql`
+has the locks of each step, and why a sleeping row is always woken (decisions 0005, 0008 and 0010).
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from postroom.spi import Box, ClaimRequest, StoredMessage
 
 MAX_CANDIDATES = 5000
 """Candidates that one claim reads at most: it must end, however many groups are blocked."""
-_LARGEST_STEP = 200
-"""Candidates up to which each further read of a claim doubles."""
+_MOST_DOUBLED = 200
+"""Each read of a claim reads twice as many candidates as the one before, up to this number."""
 
 
 class Fronts(Protocol):
@@ -54,20 +55,20 @@ class FifoClaims:
     def take(self, box: Box, request: ClaimRequest) -> SqlProgram[Taken]:
         taken: list[StoredMessage] = []
         held: dict[str, int] = {}
-        seen: list[int] = list(request.in_hand)
-        step = self._first_step(box, request)
-        while len(taken) < request.limit and len(seen) < MAX_CANDIDATES + len(request.in_hand):
-            room = request.limit - len(taken)
-            candidates = yield from self._find_candidates(box, request, step, seen)
+        read_before: list[int] = list(request.in_hand)
+        to_read = self._first_read(box, request)
+        while len(taken) < request.limit and len(read_before) < MAX_CANDIDATES + len(request.in_hand):
+            missing = request.limit - len(taken)
+            candidates = yield from self._find_candidates(box, request, to_read, read_before)
             if not candidates:
                 break
             now = candidates[0].now
             waits = [each.id for each in candidates if each.waits]
-            seen += waits
+            read_before += waits
             candidates = [each for each in candidates if not each.waits]
             groups = list(dict.fromkeys(each.group for each in candidates if each.group and each.group not in held))
-            read = yield from self._read_lines(box, request, groups, room)
-            picker = FrontPicker(box, request, now, held, room)
+            read = yield from self._read_lines(box, request, groups, missing)
+            picker = FrontPicker(box, request, now, held, missing)
             picked = picker.pick(candidates, read)
             if picked.dead_letter is not None:
                 dead_letters = yield from self._locks.undeliverable(box, [picked.dead_letter])
@@ -80,16 +81,16 @@ class FifoClaims:
             for message in messages:
                 if message.group is not None:
                     held.setdefault(message.group, message.id)
-            seen += [each.id for each in candidates if each.id not in picked.unread]
+            read_before += [each.id for each in candidates if each.id not in picked.unread]
             yield from self._lines.sleep(picked.behind)
             if waits:
                 return Taken(taken, [], is_suspect=False, waits=waits)
-            step = max(step, min(2 * step, _LARGEST_STEP))
+            to_read = max(to_read, min(2 * to_read, _MOST_DOUBLED))
         if taken:
             self._used[box.key] = sum(message.group is None for message in taken) + len(held)
         return Taken(taken, [], is_suspect=False)
 
-    def _first_step(self, box: Box, request: ClaimRequest) -> int:
+    def _first_read(self, box: Box, request: ClaimRequest) -> int:
         """Returns how many candidates to read first. A group that is locked and not used keeps other workers idle, so a
         claim that locks groups reads few more candidates than the last one could use."""
         most = min(request.limit, MAX_CANDIDATES)
@@ -99,14 +100,14 @@ class FifoClaims:
         return min(expected + expected // 4 + 1, most)
 
     def _find_candidates(
-        self, box: Box, request: ClaimRequest, limit: int, seen: Sequence[int]
+        self, box: Box, request: ClaimRequest, limit: int, read_before: Sequence[int]
     ) -> SqlProgram[list[Candidate]]:
         found = yield Statement(
             "find_candidates",
             {
                 "box": box.key,
                 "limit": limit,
-                "seen": self._engine.array(list(seen)),
+                "read_before": self._engine.array(list(read_before)),
                 "topics": None if request.topics is None else self._engine.array(sorted(request.topics)),
             },
         )
@@ -115,7 +116,7 @@ class FifoClaims:
         return [Candidate(*row) for row in found]
 
     def _read_lines(self, box: Box, request: ClaimRequest, groups: list[str], limit: int) -> SqlProgram[ReadLines]:
-        """Reads the lines of these groups from their fronts, as far as `limit` messages need if all can be claimed."""
+        """Reads the lines of these groups from the first member on: `limit` rows, enough if all can be claimed."""
         lines: dict[str, list[Member]] = {}
         if not groups:
             return ReadLines(lines, None, frozenset())

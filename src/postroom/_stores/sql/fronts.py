@@ -22,9 +22,10 @@ EMPTY_LINE = 0
 
 
 class Candidate(NamedTuple):
-    """A row of the statement `find_candidates`."""
+    """A row of the statement `find_candidates`: a message, or a nudge (on PostgreSQL), which only names a group."""
 
     id: int
+    """Nudges have ids of the same sequence as messages, so no message has the id of a nudge."""
     group: str | None
     expires: StoredTime
     deliveries: int
@@ -38,7 +39,7 @@ class Candidate(NamedTuple):
 
 
 class Member(NamedTuple):
-    """A row of the statement `read_lines`: a member of a line, from its front. If the group is held: only the first."""
+    """A row of the statement `read_lines`: a member of a line, in id order. If the group is held: only the first."""
 
     group: str
     holder: int | None
@@ -90,13 +91,14 @@ R = TypeVar("R", bound=Candidate | Member)
 class FrontPicker:
     """Picks rows to claim among candidates and their lines."""
 
-    def __init__(self, box: Box, request: ClaimRequest, now: StoredTime, held: dict[str, int], room: int) -> None:
-        """`held`: groups from which this claim has taken, with the first in their lines. `room`: rows to pick at
-        most."""
+    def __init__(self, box: Box, request: ClaimRequest, now: StoredTime, held: dict[str, int], limit: int) -> None:
+        """`held`: groups from which this claim has taken, with the first in their lines. `limit`: how many rows it may
+        pick."""
         self._box, self._request, self._now = box, request, now
         self._first_of_held = dict(held)
         """Groups of which nothing can be picked, with the first in their lines."""
-        self._room = room
+        self._left = limit
+        """How many more rows it may pick."""
         self.took_suspect = False
         """Whether a suspect was picked, which is claimed alone."""
         self._picked = Picked([], {}, [], set(), None)
@@ -104,7 +106,7 @@ class FrontPicker:
     def pick(self, candidates: Sequence[Candidate], read: ReadLines) -> Picked:
         unread = set(read.unread)
         for candidate in candidates:
-            if self._room == 0 or self.took_suspect:
+            if self._left == 0 or self.took_suspect:
                 break
             if candidate.group is None:
                 dead_letter = self._pick_ungrouped(candidate)
@@ -119,8 +121,8 @@ class FrontPicker:
         return self._picked
 
     def _needs_more_of(self, group: str, read: ReadLines) -> bool:
-        """Returns True if there is room for more of the group than was read."""
-        return group == read.last and group not in self._first_of_held and self._room > len(read.lines[group])
+        """Returns True if it may pick more of the group than was read."""
+        return group == read.last and group not in self._first_of_held and self._left > len(read.lines[group])
 
     def _pick_ungrouped(self, candidate: Candidate) -> DeadLetter | None:
         if cause := self._cause_of_death(candidate):
@@ -131,7 +133,7 @@ class FrontPicker:
     def _pick_grouped(self, candidate: Candidate, group: str, lines: dict[str, list[Member]]) -> DeadLetter | None:
         if group not in self._first_of_held and (line := lines.get(group)):
             if line[0].id == EMPTY_LINE or line[0].holder is not None:
-                self._first_of_held[group] = line[0].id
+                self._first_of_held[group] = line[0].id  # nothing to pick: the candidate is a nudge, or must wait
             elif dead_letter := self._pick_front(group, line):
                 return dead_letter
         picked = [member.id for member in self._picked.fronts.get(group, ())]
@@ -141,7 +143,7 @@ class FrontPicker:
         return None
 
     def _pick_front(self, group: str, line: list[Member]) -> DeadLetter | None:
-        front = claimable_front(line, self._now, self._room, self._request.topics)
+        front = claimable_front(line, self._now, self._left, self._request.topics)
         for member in front:
             if cause := self._cause_of_death(member):
                 return DeadLetter(member.id, group, cause)
@@ -153,7 +155,7 @@ class FrontPicker:
     def _without_suspects(self, front: list[R]) -> list[R]:
         is_first = self._request.suspects and not (self._picked.ungrouped or self._picked.fronts)
         taken, self.took_suspect = without_suspects(front, self._is_suspect, is_first=is_first)
-        self._room -= len(taken)
+        self._left -= len(taken)
         return taken
 
     def _cause_of_death(self, row: Candidate | Member) -> str | None:

@@ -17,7 +17,7 @@ STEP_STATUSES = tuple(StepStatus)
 
 
 class JoinRow(NamedTuple):
-    """A row of the statements `find_join` and `find_joins`."""
+    """A row of the statements `find_join`, `find_joins` and, behind the continuation and the time, `lock_waits`."""
 
     id: Stored
     number: int
@@ -87,11 +87,10 @@ class JoinRow(NamedTuple):
 
 def count_steps(engine: Engine, joins: Sequence[Stored]) -> SqlProgram[dict[Stored, StepCounts]]:
     """Returns the steps of joins by status."""
-    counted: dict[Stored, list[int]] = {}
-    if joins:
-        for join, status, count in (yield Statement("count_steps", {"joins": engine.array(list(joins))})):
-            counted.setdefault(join, [0, 0, 0])[status] = count
-    return {join: StepCounts(*counts) for join, counts in counted.items()}
+    if not joins:
+        return {}
+    found = yield Statement("count_steps", {"joins": engine.array(list(joins))})
+    return {join: StepCounts(*counts) for join, *counts in found}
 
 
 def end_joins(ended: Sequence[tuple[JoinRow, JoinStatus, StepCounts]]) -> Many:
@@ -100,4 +99,5 @@ def end_joins(ended: Sequence[tuple[JoinRow, JoinStatus, StepCounts]]) -> Many:
         (join.id, STATUSES.index(status), counts.completed, counts.failed, sum(counts))
         for join, status, counts in ended
     ]
+    rows.sort(key=lambda row: row[0])  # the statement of PostgreSQL needs the order of the ids
     return Many("end_join", ("id", "status", "completed", "failed", "attached"), rows)

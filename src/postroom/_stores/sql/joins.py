@@ -13,7 +13,8 @@ from postroom._stores.sql.engine import Engine
 from postroom._stores.sql.finding import Finding
 from postroom._stores.sql.join_rows import STEP_STATUSES, JoinRow, count_steps, end_joins
 from postroom._stores.sql.locks import Locks
-from postroom._stores.sql.statements import SqlProgram, Statement, current_time
+from postroom._stores.sql.looks import LONGEST_SLEEP
+from postroom._stores.sql.statements import Many, SqlProgram, Statement, current_time
 from postroom.errors import JoinEnded, JoinNotFound, MessageNotFound
 from postroom.spi import (
     Box,
@@ -71,6 +72,7 @@ class Joins:
         yield from self._locks.writes()
         row = yield from self._attaching.lock(box, join)
         ids = yield from self._attaching.find_messages(box, steps)
+        yield from self._attaching.check_circle(row, ids)
         return (yield from self._attaching.attach(box, row, ids))
 
     def report_step(self, box: Box, join: UUID, step: Step, failed: bool) -> SqlProgram[bool]:
@@ -101,6 +103,10 @@ class Joins:
         if not receipt.is_new:
             return receipt._replace(status=ReceiptStatus.CONFLICT)  # another message has the key
         yield Statement("begin_wait", {"id": receipt.id, "join": row.id})
+        # A join without steps to wait for is looked at by the next claim.
+        if (yield from self._attaching.watch(row)) if row.is_filled else row.deadline is None:
+            until = (yield from current_time()) + self._engine.duration(LONGEST_SLEEP)
+            yield Many("sleep_wait", ("id", "at"), [(receipt.id, until)])
         yield Statement(
             "set_wait",
             {
@@ -126,7 +132,7 @@ class Joins:
         if row.sealed:
             return False
         yield Statement("seal_join", {"id": row.id})
-        yield from self._attaching.wake(box, row)
+        yield from self._attaching.fill(box, row)
         return True
 
     def cancel_join(self, box: Box, join: UUID) -> SqlProgram[bool]:
@@ -139,7 +145,9 @@ class Joins:
         if row.wait_id is not None:
             waiting = yield Statement("lock_wait", {"id": row.wait_id})
             erase = box.retention.on_success == "delete"
-            yield from self._endings.finish(box, [id_ for (id_,) in waiting], Ending.CANCELLED, erase=erase)
+            yield from self._endings.finish(
+                box, [id_ for (id_,) in waiting if id_ == row.wait_id], Ending.CANCELLED, erase=erase
+            )
         return True
 
     def _lock(self, box: Box, join: UUID) -> SqlProgram[JoinRow]:

@@ -13,6 +13,7 @@ from postroom._stores.sql.locks import Locks
 from postroom._stores.sql.notifications import Notifications
 from postroom._stores.sql.rows import KnownKey
 from postroom._stores.sql.statements import SqlProgram, Statement, StoredTime, current_time
+from postroom._stores.sql.steps import Steps
 from postroom.spi import Box, Draft, Ending, Filter, Key, KeyStatus, Mark, State
 
 
@@ -28,7 +29,9 @@ class Keys:
         endings: Endings,
         locks: Locks,
         notifications: Notifications,
+        steps: Steps,
     ) -> None:
+        self._steps = steps
         self._known_keys = known_keys
         self._new_rows = new_rows
         self._lines = lines
@@ -67,11 +70,14 @@ class Keys:
         now = yield from current_time()
         yield from self._locks.keys(box, keys, progress=True)
         changed: list[bool] = []
+        ended: list[int] = []
         for key in keys:
-            changed.append((yield from self._mark(box, key, mark, error or "", now)))
+            changed.append((yield from self._mark(box, key, mark, error or "", now, ended)))
+        yield from self._steps.ended(box, ended)
         return changed
 
-    def _mark(self, box: Box, key: Key, mark: Mark, error: str, now: StoredTime) -> SqlProgram[bool]:
+    def _mark(self, box: Box, key: Key, mark: Mark, error: str, now: StoredTime, ended: list[int]) -> SqlProgram[bool]:
+        """Returns True if the message has changed. Adds to `ended` the steps of joins that end."""
         [(id_,)] = yield Statement("reserve_ids", {"count": 1})
         known = yield from self._known_keys.find(box, key, now, lock_progress=True)
         while known is None and mark == "processed":
@@ -79,9 +85,11 @@ class Keys:
             known = yield from self._known_keys.find(box, key, now, lock_progress=True)
         if known is None or known.state == rows.DONE:
             return False
-        return (yield from self._move(box, known, key, mark, error, now))
+        return (yield from self._move(box, known, key, mark, error, now, ended))
 
-    def _move(self, box: Box, known: KnownKey, key: Key, mark: Mark, error: str, now: StoredTime) -> SqlProgram[bool]:
+    def _move(
+        self, box: Box, known: KnownKey, key: Key, mark: Mark, error: str, now: StoredTime, ended: list[int]
+    ) -> SqlProgram[bool]:
         if mark == "processing":
             if known.state == rows.SEEN:
                 yield from self._new_rows.enqueue_seen(box, known.id, Draft(*key), None, now)
@@ -94,13 +102,13 @@ class Keys:
             return blocks
         if mark == "processed":
             erase = box.retention.on_success == "delete"
-            yield from self._endings.finish(box, [known.id], Ending.MARKED, erase=erase)
+            ended += yield from self._endings.end(box, [known.id], Ending.MARKED, erase=erase)
             return True
         if known.state == rows.DEAD:
             return False
         if known.line is not None:
             yield from self._lines.end_batches(box, [(known.line, known.id)])
-        yield from self._endings.make_dead(box, [DeadLetter(known.id, known.line, error)])
+        ended += yield from self._endings.bury(box, [DeadLetter(known.id, known.line, error)])
         return True
 
     def cancel(self, box: Box, which: Filter) -> SqlProgram[list[Key]]:

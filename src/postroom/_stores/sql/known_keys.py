@@ -65,7 +65,9 @@ class KnownKeys:
             # Another transaction has inserted the key first.
             known = yield from self.find(box, draft.key, now, lock_progress=lock_progress)
         conflict = draft.contradicts(known.hash, known.hash_algorithm, known.topic)
-        decision = decide_known_key(draft, rows.STATES[known.state], conflict=conflict)
+        decision = decide_known_key(
+            draft, rows.STATES[known.state], conflict=conflict, is_continuation=bool(known.is_continuation)
+        )
         if not decision.touches:
             return decision.receipt(known.id, draft)
         yield Statement("set_last_seen", {"id": known.id})

@@ -7,7 +7,6 @@ from typing import Literal, Protocol
 from uuid import UUID
 
 from postroom._stores.sql.endings import DeadLetter
-from postroom._stores.sql.engine import Stored
 from postroom._stores.sql.join_rows import JoinRow
 from postroom._stores.sql.rows import KnownKey
 from postroom._stores.sql.statements import SqlProgram
@@ -41,8 +40,11 @@ class Locks(Protocol):
         `update` excludes all other locks. `attach` lets several transactions attach steps to an open join.
         """
 
-    def joins_now(self, box: Box, joins: Sequence[Stored]) -> SqlProgram[list[JoinRow]]:
-        """Locks joins, and returns those that no other transaction has locked."""
+    def blocked_ends(self, box: Box, ids: Sequence[int]) -> SqlProgram[set[int]]:
+        """Locks the continuations that the ends of these messages wake, for a claim, which waits for no lock.
+
+        Returns the messages of which another transaction has locked one: to end them would wait for it.
+        """
 
     def waiting(self, box: Box, which: Filter) -> SqlProgram[list[StoredMessage]]:
         """Locks the waiting messages that match the filter, and returns them."""

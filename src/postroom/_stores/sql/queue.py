@@ -31,7 +31,7 @@ from postroom._stores.sql.arrivals import Arrivals, Inserts
 from postroom._stores.sql.attaching import Attaching
 from postroom._stores.sql.attending import Attending
 from postroom._stores.sql.begins import Begins, Records
-from postroom._stores.sql.claims import Claims, ClaimStep, Renewals
+from postroom._stores.sql.claims import ClaimPass, Claims, Renewals
 from postroom._stores.sql.cleaning import Cleaning, ExpiredLeases
 from postroom._stores.sql.collapsing import Collapsing
 from postroom._stores.sql.endings import Endings
@@ -73,7 +73,7 @@ class EngineParts:
     notifications: Notifications
     inserts: Inserts
     records: Records
-    unordered: ClaimStep
+    unordered: ClaimPass
     fronts: Fronts
     locks_groups: bool
     """Whether the statement `find_candidates` locks the groups of candidates."""
@@ -90,14 +90,21 @@ class Queue:
         finding, lines, endings, new_rows = common.finding, common.lines, common.endings, common.new_rows
         locks, notifications = chosen.locks, chosen.notifications
         collapsing = Collapsing(endings, common.steps)
-        attaching = Attaching(engine, locks, notifications)
+        attaching = Attaching(engine, locks, notifications, common.steps)
         known_keys = KnownKeys(
             engine, locks=locks, new_rows=new_rows, lines=lines, endings=endings, collapsing=collapsing
         )
-        arrivals = Arrivals(chosen.inserts, known_keys, collapsing, locks, attaching)
+        arrivals = Arrivals(
+            chosen.inserts,
+            known_keys=known_keys,
+            collapsing=collapsing,
+            locks=locks,
+            attaching=attaching,
+            notifications=notifications,
+        )
         fifo = FifoClaims(engine, lines=lines, locks=locks, fronts=chosen.fronts, locks_groups=chosen.locks_groups)
-        looks = Looks(engine, locks=locks, endings=endings)
-        claims = Claims(unordered=chosen.unordered, fifo=fifo, endings=endings, looks=looks)
+        looks = Looks(engine, locks=locks, endings=endings, steps=common.steps)
+        claims = Claims(unordered=chosen.unordered, fifo=fifo, endings=endings, looks=looks, locks=locks)
         settlements = Settlements(
             engine,
             lines=lines,
@@ -119,6 +126,7 @@ class Queue:
         joins = Joins(engine, arrivals=arrivals, attaching=attaching, locks=locks, endings=endings, finding=finding)
         keys = Keys(
             known_keys=known_keys,
+            steps=common.steps,
             new_rows=new_rows,
             lines=lines,
             endings=endings,

@@ -63,10 +63,12 @@ class KnownKey(NamedTuple):
     group_id: str | None
     topic: str
     line: str | None
-    """The group in whose FIFO line it is. This and what follows is None without a queue row."""
+    """The group in whose FIFO line it is. This and the next three are None without a queue row."""
     available_at: StoredTime
     fence: int | None
     delayed: bool | None
+    is_continuation: bool
+    """Whether it is the continuation of a join."""
 
 
 def has_options(draft: Draft) -> bool:

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from postroom._kernel.program import Async, Program, Sync, call, verb
 from postroom._kernel.verified import Verified
-from postroom._stores.coalesced import LOCK_TIMEOUT, SharedPuts
+from postroom._stores.coalesced import Sharing
 from postroom._stores.sql.driver import AsyncDriver, Driver
 from postroom._stores.sql.schema import SchemaPrograms
 from postroom._stores.sql.statements import SqlProgram
@@ -140,9 +140,9 @@ class SqlVerbs:
 
     @verb
     def attend(self, boxes: Sequence[str], process: UUID, lease: timedelta) -> Program[Attendance]:
-        look = yield from self._read(partial(self._queue.attending.look, boxes, process, lease))
-        attendance = look.attendance
-        if look.is_free:
+        found = yield from self._read(partial(self._queue.attending.read, boxes, process, lease))
+        attendance = found.attendance
+        if found.is_free:
             taken = yield from self._write(partial(self._queue.attending.take, process, lease))
             attendance = attendance._replace(free_in=taken)
         return attendance
@@ -219,12 +219,9 @@ class SqlStore(SqlVerbs, Async):
         verified: Verified | None = None,
     ) -> None:
         super().__init__(driver, deploy_schema=deploy_schema, durable=durable, verified=verified)
-        # Without concurrent writers there are no row locks to wait for.
-        limited = partial(self.put, lock_timeout=LOCK_TIMEOUT) if self.features.concurrent else None
-        self.shared_puts = SharedPuts(
-            put=self.put,
+        self.sharing = Sharing(
             is_shared_error=driver.is_transient,
-            put_with_lock_timeout=limited,
+            limits_locks=self.features.concurrent,  # without concurrent writers there are no row locks to wait for
             is_lock_timeout=driver.is_locked,
             check=partial(driver.check_not_inside, None),
         )

@@ -1,22 +1,12 @@
-"""What the commands for dead letters share: finding them, and printing them."""
+"""How the commands for dead letters print them."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
-from functools import partial
-from itertools import islice
+from collections.abc import Sequence
 
 from postroom._kernel.message import AnyMessage
 from postroom._kernel.texts import escape
-from postroom.cli.option_sets import Filters
-from postroom.cli.session import AnyBox, Session, pages
-
-
-def find_letters(session: Session, box: AnyBox, filters: Filters, most: int | None) -> Iterator[AnyMessage]:
-    """Yields all dead letters that fit, without their payloads."""
-    return islice(pages(session, partial(box.dead_letters, **asdict(filters))), most)
 
 
 def lines(found: Sequence[AnyMessage]) -> str:

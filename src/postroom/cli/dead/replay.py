@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple
+from dataclasses import asdict, astuple
+from functools import partial
 from typing import Annotated
 
 import typer
 
-from postroom.cli.actions import Action, ActionOptions, by_pages, confirm, report
-from postroom.cli.dead.formatting import find_letters, lines
+from postroom.cli.actions import Action, ActionOptions, Found, change, report
+from postroom.cli.dead.formatting import lines
 from postroom.cli.option_sets import Consent, Filters, OneBox, Target
 from postroom.cli.options import Limit, MessageIds
+from postroom.cli.session import ChosenStore, first, pages
 
 REPLAY = Action("replay", "replayed", "dead letter", "dead")
 
@@ -32,12 +34,15 @@ def replay(
         raise typer.BadParameter("name messages, or say which fit, or say --all")
     options = ActionOptions(bool(message_ids), consent, target.json)
     options.check()
-    with target.open() as session:
-        box = one.of(session)
+
+    async def find(store: ChosenStore) -> Found:
+        box = await one.of(store)
         if message_ids:
-            chosen = [session.wait(box.get(message_id, filters.source)) for message_id in message_ids]
-        else:
-            chosen = list(find_letters(session, box, filters, limit))
-        confirm(REPLAY, session, box, chosen, options, lines)
-        replayed = [] if consent.dry_run else by_pages(session, box.replay, chosen)
-    report(REPLAY, box, [letter.key for letter in chosen], replayed, options)
+            return Found(box.box, [await box.get(message_id, filters.source) for message_id in message_ids])
+        return Found(box.box, await first(pages(partial(box.dead_letters, **asdict(filters))), limit))
+
+    with target.open() as session:
+        if message_ids:
+            session.check_one("a message")
+        changed = change(REPLAY, session, session.each(find), options, lines, lambda box: box.replay, one.of)
+        report(REPLAY, session, changed, options)

@@ -9,7 +9,7 @@ import typer
 
 from postroom.cli.dead.formatting import clean, describe
 from postroom.cli.option_sets import OneBox, Target
-from postroom.cli.options import print_json
+from postroom.cli.session import ChosenStore, Visited
 
 
 def show(
@@ -21,14 +21,22 @@ def show(
     target: Target,
 ) -> None:
     """Show all that is known of a message: its error, its times, its headers. Works in any state."""
+
+    async def find(store: ChosenStore) -> dict[str, object]:
+        return describe(await (await one.of(store)).get(message_id, source), payload=payload)
+
     with target.open() as session:
-        message = session.wait(one.of(session).get(message_id, source))
-    known = describe(message, payload=payload)
-    if target.json:
-        print_json(known)
-        return
-    for name, value in known.items():
-        typer.echo(_line(name, clean(_as_text(value)), max(map(len, known))))
+        session.check_one("a message")
+        found = session.each(find)
+        if target.json:
+            session.print_json(found)
+        else:
+            session.print_each([Visited(key, _text(known)) for key, known in found], empty="")
+
+
+def _text(known: dict[str, object]) -> str:
+    width = max(map(len, known))
+    return "\n".join(_line(name, clean(_as_text(value)), width) for name, value in known.items())
 
 
 def _line(name: str, value: str, width: int) -> str:

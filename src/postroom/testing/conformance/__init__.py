@@ -22,8 +22,9 @@ import pytest
 
 _TOPICS = (
     *("attend", "base", "boxes", "cancel", "claim", "collapse", "conflict", "duplicates", "durability", "exchange"),
-    *("expiry", "fifo", "fifo_dead", "find", "guard", "joins", "keys", "orders", "proof", "purge_replay", "put"),
-    *("renew_reap", "schema", "settle", "transactions", "window"),
+    *("expiry", "fifo", "fifo_dead", "find", "guard", "join_base", "join_continuations", "join_ends"),
+    *("join_failures", "join_steps", "keys", "orders", "proof", "purge_replay", "put", "renew_reap", "schema"),
+    *("settle", "transactions", "window"),
 )
 # Before they are imported: a failing `assert` then shows its values, in a package as in a test file.
 pytest.register_assert_rewrite(*(f"{__name__}.{topic}" for topic in _TOPICS))
@@ -51,7 +52,10 @@ from postroom.testing.conformance.fifo import FifoConformance  # noqa: E402
 from postroom.testing.conformance.fifo_dead import FifoDeadLetterConformance  # noqa: E402
 from postroom.testing.conformance.find import FindConformance  # noqa: E402
 from postroom.testing.conformance.guard import GuardConformance  # noqa: E402
-from postroom.testing.conformance.joins import JoinConformance  # noqa: E402
+from postroom.testing.conformance.join_continuations import JoinContinuationConformance  # noqa: E402
+from postroom.testing.conformance.join_ends import JoinEndConformance  # noqa: E402
+from postroom.testing.conformance.join_failures import JoinFailureConformance  # noqa: E402
+from postroom.testing.conformance.join_steps import JoinStepConformance  # noqa: E402
 from postroom.testing.conformance.keys import MarkConformance, RecordConformance  # noqa: E402
 from postroom.testing.conformance.orders import OrderConformance  # noqa: E402
 from postroom.testing.conformance.proof import ProofConformance  # noqa: E402
@@ -85,6 +89,10 @@ __all__ = [
     "FindConformance",
     "GuardConformance",
     "JoinConformance",
+    "JoinContinuationConformance",
+    "JoinEndConformance",
+    "JoinFailureConformance",
+    "JoinStepConformance",
     "MarkConformance",
     "OrderConformance",
     "ProofConformance",
@@ -136,6 +144,10 @@ class QueueConformance(
 
 class KeyConformance(RecordConformance, MarkConformance, CancelConformance):
     """The behaviour of `KeyStore`."""
+
+
+class JoinConformance(JoinStepConformance, JoinContinuationConformance, JoinFailureConformance, JoinEndConformance):
+    """The behaviour of `JoinStore`."""
 
 
 class StoreConformance(

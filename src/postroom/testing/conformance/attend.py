@@ -197,6 +197,14 @@ class AttendConformance(Suite):
         assert await self.free_in(attendant, ALICE) is None
         assert await self.free_in(attendant, BOB) == pytest.approx(TERM, abs=0.5)
 
+    async def test_a_soft_lease_of_zero_gives_it_back(self, attendant: Attendant) -> None:
+        assert await self.free_in(attendant, ALICE) is None
+        await attendant.attend([], BOB, seconds(0))  # it does not have the lease
+        assert await self.free_in(attendant, BOB) == pytest.approx(TERM, abs=0.5)
+        await attendant.attend([], ALICE, seconds(0))
+        assert await self.free_in(attendant, BOB) is None
+        assert await self.free_in(attendant, ALICE) == pytest.approx(TERM, abs=0.5)
+
     async def test_what_is_due_does_not_depend_on_the_soft_lease(self, attendant: Attendant, open_box: OpenBox) -> None:
         box = open_box()
         await box.put(draft("1"))

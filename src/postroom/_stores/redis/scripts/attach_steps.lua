@@ -14,7 +14,7 @@ for index, value in ipairs(fetch('HMGET', MEMBERSHIPS, ids)) do
   if not seen[id] and not joins.position_of_step(value, args.join) then new = new + 1 end
   seen[id] = true
 end
-local reason = joins.refusal(record, new)
+local reason = joins.refusal(record, seen, new)
 if reason then return reason end
 local digits = {}
 for index, is_new in ipairs(joins.attach(args.join, record, ids)) do digits[index] = is_new and '1' or '0' end

@@ -10,7 +10,7 @@
 local function take_soft_lease(key)
   local lease = call('HMGET', key, 'process', 'until')
   local rest = (tonumber(lease[2]) or 0) - now
-  if rest <= 0 then
+  if rest <= 0 or (args.lease <= 0 and lease[1] == args.process) then
     call('HDEL', key, 'full') -- a server that has reached `maxmemory` accepts the next write, see `write_even_if_full`
     call('HSET', key, 'process', args.process, 'until', format('%.0f', now + args.lease))
     return false

@@ -123,7 +123,6 @@ end
 -- Applies the due time of new content to a waiting message, and saves it. A message that was tried keeps its backoff: a due
 -- time may lengthen it, never shorten it.
 local function reschedule(entry, due)
-  if joins and joins.is_continuation(entry.id) then return save(entry) end -- only the end of its join makes it claimable
   local id, progress, group = entry.id, entry.progress, line_of(entry.id)
   local time, is_ahead = tonumber(call('ZSCORE', PENDING, id) or nil), due and due > now
   if progress[FENCE] > 0 then
@@ -171,6 +170,7 @@ local function meet_known(entry, new, extra, conflict, rejecting)
   local progress, under_lease = entry.progress, false
   local status = ({d = 'done', x = 'dead'})[progress[STATE]] or 'duplicate'
   local updates = progress[STATE] ~= 'd' and not rejecting and not (conflict and extra.on_conflict == 'keep')
+    and not (joins and joins.is_of_join(entry)) -- what it becomes was decided when it was put
   if updates then under_lease = replace(entry, new, extra) end
   if progress[STATE] == 'x' and extra.revive_dead then
     revive(entry)

@@ -123,10 +123,8 @@ class AsyncpgPool:
 
     def recording(self, checkout: Checkout, record: RecordError) -> AbstractContextManager[None]:
         """asyncpg does not report the errors of prepared statements and of COPY."""
-        recording: AbstractContextManager[None] = checkout.connection.query_logger(
-            lambda query: record(query.exception)
-        )
-        return recording
+        logger: AbstractContextManager[None] = checkout.connection.query_logger(lambda query: record(query.exception))
+        return logger
 
     def _make_pool(self) -> ClientPool:
         asyncpg = import_asyncpg()

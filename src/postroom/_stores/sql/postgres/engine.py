@@ -11,8 +11,8 @@ from uuid import UUID
 from postroom._kernel.prefix import DEFAULT_PREFIX
 from postroom._stores.sql.engine import MAX_SHARED_ENGINES
 from postroom._stores.sql.postgres.arrays import array_text
+from postroom._stores.sql.postgres.notifications import PostgresNotifications
 from postroom._stores.sql.postgres.queue import build_queue
-from postroom._stores.sql.postgres.wakeups import PostgresNotifications
 from postroom._stores.sql.queue import Queue
 from postroom._stores.sql.statements import OUR_NAME, Parameters, load, load_migrations
 from postroom.errors import ArgumentTypeError, ArgumentValueError

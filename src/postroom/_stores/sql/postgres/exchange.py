@@ -42,7 +42,7 @@ class Report(NamedTuple):
     """The groups of settled messages: none, unless the box was FIFO before."""
 
 
-class Outcome(NamedTuple):
+class ExchangeResult(NamedTuple):
     """What the statement has done."""
 
     report: Report
@@ -58,7 +58,9 @@ class ExchangeStatement:
         self._locks = locks
         self._frontier = frontier
 
-    def run(self, box: Box, request: ClaimRequest, settles: Mapping[str, object] | None = None) -> SqlProgram[Outcome]:
+    def run(
+        self, box: Box, request: ClaimRequest, settles: Mapping[str, object] | None = None
+    ) -> SqlProgram[ExchangeResult]:
         """Settles and claims. `settles`: the proof of successes; without it, nothing is settled."""
         since = self._frontier.since(box.key)
         parameters = {
@@ -80,16 +82,16 @@ class ExchangeStatement:
             last = IndexPosition(datetime.fromisoformat(report.read_to), claimed[-1][0])
         self._frontier.advance(box.key, since, last)
         until = datetime.fromisoformat(report.lease_until)
-        return Outcome(report, rows.claimed(self._engine, claimed, request.owner, until), since)
+        return ExchangeResult(report, rows.claimed(self._engine, claimed, request.owner, until), since)
 
-    def taken(self, box: Box, outcome: Outcome) -> SqlProgram[Taken]:
+    def taken(self, box: Box, result: ExchangeResult) -> SqlProgram[Taken]:
         """Returns the claimed messages, and locks those that must be made dead."""
-        report, took_suspect = outcome.report, outcome.report.took_suspect
+        report, took_suspect = result.report, result.report.took_suspect
         dead_letters = []
         if report.undeliverable:
             dead_letters = yield from self._locks.undeliverable_ids(box, report.undeliverable)
         skipped_suspects = report.suspects > 0 and not took_suspect
-        return Taken(outcome.messages, dead_letters, took_suspect, skipped_suspects, report.waits)
+        return Taken(result.messages, dead_letters, took_suspect, skipped_suspects, report.waits)
 
 
 class UnorderedClaims:
@@ -99,11 +101,11 @@ class UnorderedClaims:
         self._statement = statement
 
     def take(self, box: Box, request: ClaimRequest) -> SqlProgram[Taken]:
-        outcome = yield from self._statement.run(box, request)
-        taken = yield from self._statement.taken(box, outcome)
+        result = yield from self._statement.run(box, request)
+        taken = yield from self._statement.taken(box, result)
         left = taken.rest_of(request)
         is_short = left.limit and not taken.is_interrupted
-        if is_short and outcome.began_behind != BEGINNING:
+        if is_short and result.began_behind != BEGINNING:
             rest = yield from self.take(box, left)
             return rest._replace(messages=taken.messages + rest.messages)
         return taken
@@ -145,24 +147,25 @@ class SingleStatementExchange:
         if successes is None:
             return (yield from self._in_steps.exchange(box, settlements, request))
         settles = proof(self._engine, box, successes)
-        outcome = yield from self._statement.run(box, request, settles)
+        result = yield from self._statement.run(box, request, settles)
         settled = [False] * len(settlements)
-        for id_ in outcome.report.settled:
+        for id_ in result.report.settled:
             settled[successes[id_][0]] = True
-        groups = outcome.report.groups
+        groups = result.report.groups
         yield from self._lines.promote(box, groups)
-        watched: list[int] = []
-        if len(outcome.report.settled) < len(settlements):
-            done = outcome.report.settled
+        woken: list[int] = []
+        if len(result.report.settled) < len(settlements):
+            done = result.report.settled
             watched, _ = yield from self._successes.complete_watched(box, successes, done)
             for id_ in watched:
                 settled[successes[id_][0]] = True
-            yield from self._steps.ended(box, watched)
-        taken = yield from self._statement.taken(box, outcome)
+            woken = yield from self._steps.ended(box, watched)
+        taken = yield from self._statement.taken(box, result)
+        taken = taken._replace(waits=list(dict.fromkeys([*taken.waits, *woken])))
         messages, left = taken.messages, taken.rest_of(request)
         if taken.is_interrupted:
             left = yield from self._claims.settle_interruption(box, request, taken)
-        goes_on = outcome.began_behind != BEGINNING or taken.is_interrupted or groups or watched
+        goes_on = result.began_behind != BEGINNING or taken.is_interrupted or groups
         if left.limit and goes_on:
             messages += yield from self._claims.claim(box, left)
         return settled, messages

@@ -12,7 +12,7 @@ from postroom._stores.sql import rows
 from postroom._stores.sql.arrivals import Batch, Inserted
 from postroom._stores.sql.engine import Engine
 from postroom._stores.sql.postgres.arrays import text_array
-from postroom._stores.sql.postgres.wakeups import PostgresNotifications
+from postroom._stores.sql.postgres.notifications import PostgresNotifications
 from postroom._stores.sql.statements import Parameters, SqlProgram, Statement
 from postroom.spi import Box, Draft
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from postroom._stores.sql.network import AsyncPool, Checkout
-from postroom._stores.sql.postgres.wakeups import REPEAT_SECONDS
+from postroom._stores.sql.postgres.notifications import REPEAT_SECONDS
 from postroom._stores.sql.transactions import Connection
 
 _log = logging.getLogger("postroom")
@@ -89,7 +89,7 @@ class Listener:
             self._changed.set()
 
     def _notified(self, box: str) -> None:
-        """Wakes the worker now, and again after `REPEAT_SECONDS`: not every commit is notified (`wakeups`)."""
+        """Wakes the worker now, and again after `REPEAT_SECONDS`: not every commit is notified (`notifications.py`)."""
         self._add(box)
         if self._repeats:
             asyncio.get_running_loop().call_later(REPEAT_SECONDS, self._add, box)

@@ -12,7 +12,6 @@ from uuid import UUID
 from postroom._kernel.policy import DELIVERY_LIMIT, EXPIRED
 from postroom._stores.sql.claims import delivery_limits
 from postroom._stores.sql.endings import DeadLetter
-from postroom._stores.sql.engine import Stored
 from postroom._stores.sql.finding import Finding
 from postroom._stores.sql.join_rows import JoinRow
 from postroom._stores.sql.locks import JoinLock
@@ -59,9 +58,10 @@ class RowLocks:
         found = yield Statement(statement, names)
         return JoinRow.of(found[0]) if found else None
 
-    def joins_now(self, box: Box, joins: Sequence[Stored]) -> SqlProgram[list[JoinRow]]:
-        found = yield Statement("lock_joins_now", {"box": box.key, "ids": list(joins)})
-        return list(map(JoinRow.of, found))
+    def blocked_ends(self, box: Box, ids: Sequence[int]) -> SqlProgram[set[int]]:
+        if not ids or not box.can_have_joins:
+            return set()
+        return {id_ for (id_,) in (yield Statement("lock_continuations_now", {"ids": sorted(ids)}))}
 
     def waiting(self, box: Box, which: Filter) -> SqlProgram[list[StoredMessage]]:
         """Reads, locks in id order, and reads again: a message may be claimed or replaced before it is locked."""

@@ -12,8 +12,8 @@ from postroom._stores.sql.postgres.fifo import PostgresFronts
 from postroom._stores.sql.postgres.frontier import BEGINNING, Frontier, IndexPosition
 from postroom._stores.sql.postgres.inserts import PostgresInserts
 from postroom._stores.sql.postgres.locks import RowLocks
+from postroom._stores.sql.postgres.notifications import PostgresNotifications
 from postroom._stores.sql.postgres.records import PostgresRecords
-from postroom._stores.sql.postgres.wakeups import PostgresNotifications
 from postroom._stores.sql.proofs import Batch, IndexedClaim, batches, proof
 from postroom._stores.sql.queue import CommonParts, EngineParts, Queue
 from postroom._stores.sql.settlements import Completed, Results, Settlements
@@ -72,7 +72,7 @@ class PostgresSuccesses:
         """
         done = set(completed)
         left = {id_: claim for id_, claim in batch.items() if id_ not in done}
-        if not left or box.kind != "outbox":
+        if not left or not box.can_have_joins:
             return [], []
         parameters = proof(self._engine, box, left) | {"watched": True}
         [(watched, groups)] = yield Statement("complete", parameters)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from postroom._stores.sql.endings import DeadLetter
-from postroom._stores.sql.engine import Stored
 from postroom._stores.sql.finding import Finding
 from postroom._stores.sql.join_rows import JoinRow
 from postroom._stores.sql.locks import JoinLock
@@ -44,12 +43,9 @@ class WriteLock:
         found = yield Statement("find_join", {"box": box.key, "id": str(join)})
         return JoinRow.of(found[0]) if found else None
 
-    def joins_now(self, box: Box, joins: Sequence[Stored]) -> SqlProgram[list[JoinRow]]:
-        rows: list[JoinRow] = []
-        for join in joins:
-            found = yield Statement("find_join", {"box": box.key, "id": join})
-            rows += map(JoinRow.of, found)
-        return rows
+    def blocked_ends(self, box: Box, ids: Sequence[int]) -> SqlProgram[set[int]]:
+        yield from ()
+        return set()
 
     def waiting(self, box: Box, which: Filter) -> SqlProgram[list[StoredMessage]]:
         return (yield from self._finding.find_waiting(box, which))

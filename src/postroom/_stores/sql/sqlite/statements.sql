@@ -135,7 +135,8 @@ SELECT h.id, h.group_id, h.expires, h.deliveries, h.lost_leases, :now, h.waits_f
   FROM (SELECT * FROM (
           SELECT id, group_id, expires, deliveries, lost_leases + 1 AS lost_leases, available_at, NULL AS waits_for
             FROM postroom_queue
-           WHERE box = :box AND state = 2 AND available_at <= :now AND id NOT IN (SELECT value FROM json_each(:seen))
+           WHERE box = :box AND state = 2 AND available_at <= :now
+             AND id NOT IN (SELECT value FROM json_each(:read_before))
              AND (:topics IS NULL
                   OR (SELECT topic FROM postroom_message m WHERE m.id = postroom_queue.id)
                      IN (SELECT value FROM json_each(:topics)))
@@ -143,7 +144,8 @@ SELECT h.id, h.group_id, h.expires, h.deliveries, h.lost_leases, :now, h.waits_f
         UNION ALL
         SELECT * FROM (
           SELECT id, group_id, expires, deliveries, lost_leases, available_at, waits_for FROM postroom_queue
-           WHERE box = :box AND state = 1 AND available_at <= :now AND id NOT IN (SELECT value FROM json_each(:seen))
+           WHERE box = :box AND state = 1 AND available_at <= :now
+             AND id NOT IN (SELECT value FROM json_each(:read_before))
              AND (:topics IS NULL OR waits_for IS NOT NULL
                   OR (SELECT topic FROM postroom_message m WHERE m.id = postroom_queue.id)
                      IN (SELECT value FROM json_each(:topics)))
@@ -331,7 +333,7 @@ SELECT b.value,
   FROM json_each(:boxes) b
 UNION ALL
 SELECT NULL, CASE WHEN until > :now AND process <> :process THEN (until - :now) / 1e6 END,
-       until IS NULL OR until <= :now
+       CASE WHEN :lease > 0 THEN until IS NULL OR until <= :now ELSE process = :process AND until > :now END
   FROM postroom_attendant
  WHERE id = 1
 
@@ -339,38 +341,59 @@ SELECT NULL, CASE WHEN until > :now AND process <> :process THEN (until - :now) 
 
 -- name: lock_waits
 -- The write lock is enough. JSON instead of an array.
-SELECT q.id, q.waits_for
-  FROM json_each(:ids) i CROSS JOIN postroom_queue q ON q.id = i.value
- WHERE q.state = 1 AND q.waits_for IS NOT NULL AND q.available_at <= :now
+SELECT q.id, :now, j.id, j.number, j.tenant_id, j.expected_steps, j.attached_steps, j.completed_steps, j.failed_steps,
+       j.status, j.sealed, j.fails, j.wait_id, j.metadata, j.deadline, j.created_at, j.updated_at, j.on_complete_topic,
+       j.on_complete_payload, j.on_complete_format, j.on_fail_topic, j.on_fail_payload, j.on_fail_format
+  FROM json_each(:ids) i
+  CROSS JOIN postroom_queue q ON q.id = i.value
+  CROSS JOIN postroom_join j ON j.id = q.waits_for
+ WHERE q.state = 1 AND q.available_at <= :now
 
 -- name: lock_pending_steps
 -- JSON instead of an array. No row is locked by another transaction.
-SELECT g.value, (SELECT q.id FROM postroom_join_member m CROSS JOIN postroom_queue q ON q.id = m.message_id
-                  WHERE m.join_id = g.value AND m.outcome IS NULL AND q.state <> 4
-                  ORDER BY m.message_id DESC
-                  LIMIT 1) AS step
-  FROM json_each(:joins) g
- WHERE step IS NOT NULL
+WITH p AS MATERIALIZED (
+    SELECT g.value AS join_id,
+           (SELECT q.id FROM postroom_join_member m CROSS JOIN postroom_queue q ON q.id = m.message_id
+             WHERE m.join_id = g.value AND m.outcome IS NULL AND q.state <> 4
+             ORDER BY m.message_id DESC
+             LIMIT 1) AS step
+      FROM json_each(:joins) g
+)
+SELECT p.join_id, p.step, count(CASE WHEN s.status = 0 THEN 1 END), count(CASE WHEN s.status = 1 THEN 1 END),
+       count(CASE WHEN s.status = 2 THEN 1 END)
+  FROM p LEFT JOIN postroom_step s ON s.join_id = p.join_id AND p.step IS NULL
+ GROUP BY p.join_id, p.step
 
 -- name: count_steps
 -- JSON instead of an array.
-SELECT s.join_id, s.status, count(*)
+SELECT s.join_id, sum(s.status = 0), sum(s.status = 1), sum(s.status = 2)
   FROM json_each(:joins) g CROSS JOIN postroom_step s ON s.join_id = g.value
- GROUP BY s.join_id, s.status
+ GROUP BY s.join_id
 
 -- name: find_known_steps
 -- JSON instead of an array.
 SELECT m.message_id FROM json_each(:ids) i CROSS JOIN postroom_join_member m ON m.join_id = :join AND m.message_id = i.value
 
--- name: count_known_steps
+-- name: find_known_puts
 -- JSON instead of arrays.
-SELECT count(*)
+SELECT m.id, EXISTS (SELECT 1 FROM postroom_join_member j WHERE j.join_id = :join AND j.message_id = m.id)
   FROM json_each(:sources) s
   CROSS JOIN json_each(:message_ids) i ON i.key = s.key
   CROSS JOIN postroom_message m
           ON m.box = :box AND m.message_id = i.value AND m.source = s.value AND m.retired = 0
          AND (:since IS NULL OR m.first_seen > :since)
-  CROSS JOIN postroom_join_member j ON j.join_id = :join AND j.message_id = m.id
+
+-- name: find_circle
+-- JSON instead of an array.
+WITH RECURSIVE above (id, wait_id) AS (
+    SELECT j.id, j.wait_id FROM postroom_join j WHERE j.id = :join
+     UNION
+    SELECT j.id, j.wait_id
+      FROM above a
+      CROSS JOIN postroom_join_member m ON m.message_id = a.wait_id
+      CROSS JOIN postroom_join j ON j.id = m.join_id AND j.status = 0
+)
+SELECT a.wait_id FROM above a WHERE a.wait_id IN (SELECT value FROM json_each(:ids))
 
 -- name: wake_continuations
 -- JSON instead of an array.

@@ -89,6 +89,9 @@ local function take_front(group, claimed, most, topics, suspects, in_hand)
   end
 end
 
+-- Headers of MessagePack arrays of 4 and of 2 values.
+local HEAD, PAIR = '\148', '\146'
+
 -- Claims messages.
 --
 -- Request: `owner`, `lease` in microseconds, `limit`, `topics` (optional), `in_hand` (ids that the caller still works on),
@@ -96,12 +99,13 @@ end
 -- `separate` (whether the contents are returned one by one: this spares the server work, but needs a client with a fast
 -- parser).
 --
--- Returns:
---   * the progress of the messages: {record, number of messages with it, record, number, …}
---   * the ids of the messages, in one string
---   * their contents: a list of strings, see `join_rows`
+-- Returns a list of strings, as few as possible: a client without a fast parser spends some microseconds on each. The first
+-- one is a MessagePack array:
 --   * the end of the leases
---   * '' or, if the call stopped at its limit of candidates: the next call's `skip`, as MessagePack
+--   * nil or, if the call stopped at its limit of candidates: the next call's `skip`
+--   * the ids of the messages, in one string
+--   * their progress: {{record, number of messages with it}, {record, number}, …}
+-- The others are the contents, see `join_rows`.
 local function claim(request)
   local lease_end, topics, most = now + request.lease, nil, request.limit
   local lease_end_text = format('%.0f', lease_end)
@@ -154,7 +158,7 @@ local function claim(request)
       count = count + 1
       taken[count] = id
       if record ~= run_record then
-        if run_record then runs[#runs + 1], runs[#runs + 2] = run_record, run_length end
+        if run_record then runs[#runs + 1] = PAIR .. run_record .. pack(run_length) end
         run_record, run_length = record, 0
       end
       run_length = run_length + 1
@@ -236,12 +240,14 @@ local function claim(request)
     end
   end
 
-  if run_record then runs[#runs + 1], runs[#runs + 2] = run_record, run_length end
+  if run_record then runs[#runs + 1] = PAIR .. run_record .. pack(run_length) end
 
   -- Everything due is taken, unless the rest has topics of other workers: then no other worker needs a wake-up.
   if count < most and not topics then has_claimable = false end
   local stopped = count < most and more and read >= max_candidates
+  local head = pack(lease_end, stopped and {skip, skip_lapsed} or nil, concat(taken))
+  local reply = {HEAD .. head .. struct.pack('>BI4', 0xdd, #runs) .. concat(runs)}
   local contents = fetch('HMGET', MESSAGES, taken)
-  return runs, concat(taken), request.separate and contents or join_rows(contents, CONTENT_FIELDS), lease_end,
-    stopped and pack({skip, skip_lapsed}) or ''
+  for _, rows in ipairs(request.separate and contents or join_rows(contents, CONTENT_FIELDS)) do reply[#reply + 1] = rows end
+  return reply
 end

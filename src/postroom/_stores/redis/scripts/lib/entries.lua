@@ -93,13 +93,11 @@ local function write_content(id, content, rest)
   return content_of(body)
 end
 
-local NO_HEADERS_NO_PAYLOAD = pack(nil) .. pack('')
-
 -- Deletes headers and payload of a message.
 local function blank(entry)
   local content = entry.content
   content.format = 'text'
-  entry.content = write_content(entry.id, content, NO_HEADERS_NO_PAYLOAD)
+  entry.content = write_content(entry.id, content, pack(nil, ''))
 end
 
 -- Makes the result of a guarded handler the payload of its record. `result`: the format, and the place of the packed payload

@@ -10,13 +10,12 @@ if args.joins or args.wait then
   -- Returns why a join does not take the messages of this put, or nil. Messages with equal keys are one step.
   function join_puts.refused_steps(message_ids, sources, holders)
     if not joins then return NO_JOIN end
-    local found, new, seen = {}, {}, {}
+    local found, new, known, seen = {}, {}, {}, {}
 
-    -- True if the message that `find_known` will find is a step already.
-    local function is_step(index, join)
+    -- Returns the id of the message that `find_known` will find, or nil.
+    local function known_id(index)
       local id = holders[index] and holder(sources[index], message_ids[index])
-      if not id or policy.window and load(id).content.first_seen + policy.window <= now then return false end
-      return joins.position_of_step(call('HGET', MEMBERSHIPS, id), join)
+      if id and not (policy.window and load(id).content.first_seen + policy.window <= now) then return id end
     end
 
     for index, message_id in ipairs(message_ids) do
@@ -24,13 +23,18 @@ if args.joins or args.wait then
       local key = join and join .. length_prefixed(sources[index]) .. message_id
       if join and not seen[key] then
         seen[key] = true
-        if not new[join] then found[#found + 1] = join end
-        new[join] = (new[join] or 0) + (is_step(index, join) and 0 or 1)
+        if not new[join] then
+          found[#found + 1] = join
+          new[join], known[join] = 0, {}
+        end
+        local id = known_id(index)
+        if id then known[join][id] = true end
+        if not (id and joins.position_of_step(call('HGET', MEMBERSHIPS, id), join)) then new[join] = new[join] + 1 end
       end
     end
     for _, join in ipairs(found) do
       local record = joins.load(join)
-      local reason = not record and NO_JOIN or record and joins.refusal(record, new[join])
+      local reason = not record and NO_JOIN or joins.refusal(record, known[join], new[join])
       if reason then return reason end
     end
   end
@@ -71,9 +75,12 @@ if args.joins or args.wait then
     if record.status ~= 'pending' then return JOIN_ENDED end
   end
 
-  -- Makes the message of this put the continuation of its join, unless its key was known.
+  -- Makes the message of this put the continuation of its join. If another message has its key, the receipt says so.
   function join_puts.begin_wait(wait, receipt)
-    if type(receipt) == 'table' and receipt[1] ~= 'new' then return end
+    if type(receipt) == 'table' and receipt[1] ~= 'new' then
+      receipt[1] = 'conflict'
+      return
+    end
     local id, record, from = id_in(receipt), joins.load(wait.join), args.lengths[1] + 1
     for _, follows in ipairs({wait.on_complete or false, wait.on_fail or false}) do
       if follows then

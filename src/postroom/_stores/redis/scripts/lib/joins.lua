@@ -4,15 +4,15 @@
 -- its steps that have completed and failed. They change with the states of the messages, also after the join has ended.
 
 -- Returned instead of a result, before any write.
-local NO_JOIN, JOIN_ENDED, JOIN_FULL = 'no join', 'join ended', 'join full'
+local NO_JOIN, JOIN_ENDED, JOIN_FULL, WAITS_FOR_ITSELF = 'no join', 'join ended', 'join full', 'waits for itself'
 
 -- A value of `memberships` has STEP_CHARS for each join of a message: the join (32); how the step has ended, if the state of
 -- the message does not show it ('c' completed, 'f' failed, otherwise NO_OUTCOME); the time at which it was attached (16).
 local STEP_CHARS, NO_OUTCOME = 49, '-'
 
 -- The functions for joins, or false if the box has none. A script creates its functions on every call, which takes longer than
--- this question.
-local joins = call('HLEN', JOINS) > 0 and {}
+-- this question. An inbox has no joins, and its scripts get no keys of joins.
+local joins = JOINS and call('HLEN', JOINS) > 0 and {}
 
 if joins then
   -- Returns the record of a join, to be changed and saved, or nil.
@@ -116,10 +116,31 @@ if joins then
     write('HSET', JOIN_STATES, changed)
   end
 
-  -- Returns why so many more steps cannot be attached to a join, or nil.
-  function joins.refusal(record, more)
+  -- True if the join would wait for itself: one of these messages is its continuation, or the continuation of a join that
+  -- waits for it. `ids` has the messages as fields.
+  local function closes_circle(record, ids)
+    local waiting, seen = {record}, {}
+    while next(ids) and #waiting > 0 do
+      local wait = table.remove(waiting).wait
+      if wait and not seen[wait] then
+        if ids[wait] then return true end
+        seen[wait] = true
+        local value = call('HGET', MEMBERSHIPS, wait) or ''
+        for at = 1, #value, STEP_CHARS do
+          local above = joins.load(sub(value, at, at + 31))
+          if above and above.status == 'pending' then waiting[#waiting + 1] = above end
+        end
+      end
+    end
+    return false
+  end
+
+  -- Returns why messages cannot become steps of a join, or nil. `ids` has the known messages as fields; `more` of all
+  -- messages are no steps yet.
+  function joins.refusal(record, ids, more)
     if more > 0 and (record.status ~= 'pending' or record.sealed) then return JOIN_ENDED end
     if record.expected and record.attached + more > record.expected then return JOIN_FULL end
+    if closes_circle(record, ids) then return WAITS_FOR_ITSELF end
   end
 
   -- Makes messages steps of a join. Returns for each whether it was none before.
@@ -172,6 +193,12 @@ if joins then
   -- True if the message waits for the end of a join, or is dead and will wait for it again after a replay.
   function joins.is_continuation(id)
     return call('HEXISTS', CONTINUATIONS, id) == 1
+  end
+
+  -- True if the message is the continuation of a join that may have ended. Its message id is that of the join.
+  function joins.is_of_join(entry)
+    local record = joins.load((string.gsub(entry.content.message_id, '-', '')))
+    return record and record.wait == entry.id
   end
 
   -- After messages have ended for good: if they are continuations, their joins may be purged, if these have ended too.

@@ -119,13 +119,13 @@ end
 -- owner, id and fence, or message_id and source, delay, error, counts, result}. `order` and `orders` are positions in the caller's
 -- list.
 --
--- Returns the positions in all acks, and in `others`, of outcomes that were lost because the claim no longer holds. Returns
--- nil before any write if a target is ambiguous.
+-- Returns '' or, if outcomes were lost because their claims no longer hold: their positions in all acks, and in `others`, as two
+-- lists in MessagePack. Returns AMBIGUOUS before any write if a target is ambiguous.
 local function settle(acks, others)
   local targets, changed_groups = {}, {}
   for index, outcome in ipairs(others) do
     local id = outcome.id or id_by_name(outcome.message_id, outcome.source)
-    if id == AMBIGUOUS then return nil end
+    if id == AMBIGUOUS then return AMBIGUOUS end
     if id then targets[#targets + 1] = {id = id, outcome = outcome, index = index, order = outcome.order} end
   end
   -- A success for outdated content becomes a release.
@@ -183,5 +183,5 @@ local function settle(acks, others)
   local groups = {}
   for group in pairs(changed_groups) do groups[#groups + 1] = group end
   promote_all(groups)
-  return lost_acks, lost_others
+  return (#lost_acks > 0 or #lost_others > 0) and pack({lost_acks, lost_others}) or ''
 end

@@ -1,4 +1,8 @@
-"""A turn: what a worker may do while it visits one of many stores (decision 0016)."""
+"""The limits of a visit (decision 0016).
+
+A *visit* is the run of a pump in one of many stores. It ends when the store has nothing more to claim, or when the next
+batch belongs to another store, and its last outcome is stored.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,11 @@ from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 
-class Turn(Protocol):
-    """Limits a visit, and learns how it goes."""
+class VisitControl(Protocol):
+    """Limits a visit, and is called with its progress. The visit in `postroom._many` implements it."""
 
     limit: int
-    """How many messages a claim may take."""
+    """How many messages the next claim may take."""
     slots: AbstractAsyncContextManager[object]
     """Entered while a handler runs: all visits to the stores of a box share the slots."""
 
@@ -22,12 +26,3 @@ class Turn(Protocol):
 
     def recovered(self) -> None:
         """Called after an exchange that succeeded."""
-
-
-class _NoLimit(AbstractAsyncContextManager[None]):
-    async def __aexit__(self, *error: object) -> None:
-        pass
-
-
-NO_LIMIT = _NoLimit()
-"""The slots of a worker with one store: its tasks are the limit."""

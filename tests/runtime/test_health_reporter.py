@@ -15,9 +15,9 @@ from typing import Any, ClassVar
 import pytest
 
 from postroom import ArgumentTypeError, ArgumentValueError, Postroom
-from postroom._runtime import health, probes
+from postroom._runtime import health, health_reporter
 from postroom._runtime.health import parse_address
-from postroom._runtime.probes import Probes
+from postroom._runtime.health_reporter import HealthReporter
 from postroom._runtime.systemd import Notifier
 from tests.runtime.conftest import OpenRoom
 from tests.runtime.support import Gate, Logged, Sabotage, always, put, soon
@@ -25,10 +25,10 @@ from tests.runtime.support import Gate, Logged, Sabotage, always, put, soon
 ANY_PORT = "127.0.0.1:0"
 
 
-async def send(probe: Probes, request: bytes) -> bytes:
+async def send(reporter: HealthReporter, request: bytes) -> bytes:
     """The whole response; nothing where the connection was closed."""
-    assert probe.server is not None
-    reader, writer = await asyncio.open_connection(*probe.server.address)
+    assert reporter.server is not None
+    reader, writer = await asyncio.open_connection(*reporter.server.address)
     try:
         writer.write(request)
         return await soon(reader.read())
@@ -38,8 +38,8 @@ async def send(probe: Probes, request: bytes) -> bytes:
         writer.close()
 
 
-async def get(probe: Probes, path: str) -> tuple[int, bytes]:
-    head, _, body = (await send(probe, f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())).partition(b"\r\n\r\n")
+async def get(reporter: HealthReporter, path: str) -> tuple[int, bytes]:
+    head, _, body = (await send(reporter, f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())).partition(b"\r\n\r\n")
     return int(head.split()[1]), body
 
 
@@ -58,15 +58,21 @@ class TestHealth:
     async def test_a_process_is_live_from_its_start_and_ready_between_start_and_stop(self, room: Postroom) -> None:
         room.inbox().handler("t")(gate := Gate())
         await put(room.inbox(), 1)
-        async with Probes(room.is_ready, health=ANY_PORT) as probe:
-            assert (await get(probe, "/live"), await get(probe, "/ready")) == ((200, b"ok\n"), (503, b"unavailable\n"))
+        async with HealthReporter(room.is_ready, health=ANY_PORT) as reporter:
+            assert (await get(reporter, "/live"), await get(reporter, "/ready")) == (
+                (200, b"ok\n"),
+                (503, b"unavailable\n"),
+            )
             await room.start()
-            probe.started()
+            reporter.started()
             await gate.reached()
-            assert await get(probe, "/ready") == (200, b"ok\n")
+            assert await get(reporter, "/ready") == (200, b"ok\n")
             stopping = asyncio.create_task(room.stop())
-            probe.stopping()
-            assert (await get(probe, "/live"), await get(probe, "/ready")) == ((200, b"ok\n"), (503, b"unavailable\n"))
+            reporter.stopping()
+            assert (await get(reporter, "/live"), await get(reporter, "/ready")) == (
+                (200, b"ok\n"),
+                (503, b"unavailable\n"),
+            )
             gate.open()
             await stopping
 
@@ -86,13 +92,13 @@ class TestHealth:
 
     async def test_a_store_that_is_down_makes_it_not_ready_but_live(self, room: Postroom) -> None:
         Sabotage(room, "find")
-        async with Probes(room.is_ready, health=ANY_PORT) as probe:
-            probe.started()
-            assert (await get(probe, "/live"))[0] == 200
-            assert await get(probe, "/ready") == (503, b"unavailable\n")
+        async with HealthReporter(room.is_ready, health=ANY_PORT) as reporter:
+            reporter.started()
+            assert (await get(reporter, "/live"))[0] == 200
+            assert await get(reporter, "/ready") == (503, b"unavailable\n")
 
     async def test_a_store_that_does_not_respond_is_not_ready(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(probes, "READY_SECONDS", 0.01)
+        monkeypatch.setattr(health_reporter, "READY_SECONDS", 0.01)
         calls = 0
 
         async def never() -> bool:
@@ -101,9 +107,9 @@ class TestHealth:
             await asyncio.Event().wait()
             return True
 
-        async with Probes(never, health=ANY_PORT) as probe:
-            probe.started()
-            assert [(await get(probe, "/ready"))[0] for _ in range(3)] == [503] * 3
+        async with HealthReporter(never, health=ANY_PORT) as reporter:
+            reporter.started()
+            assert [(await get(reporter, "/ready"))[0] for _ in range(3)] == [503] * 3
         assert calls == 1  # the next waits for the same call: a database in trouble gets no more of them
 
     async def test_checks_that_come_together_share_one_result(self) -> None:
@@ -115,9 +121,9 @@ class TestHealth:
             await go_on.wait()
             return True
 
-        async with Probes(check, health=ANY_PORT) as probe:
-            probe.started()
-            asking = [asyncio.create_task(get(probe, "/ready")) for _ in range(10)]
+        async with HealthReporter(check, health=ANY_PORT) as reporter:
+            reporter.started()
+            asking = [asyncio.create_task(get(reporter, "/ready")) for _ in range(10)]
             await until(lambda: calls > 0)
             go_on.set()
             assert set(await asyncio.gather(*asking)) == {(200, b"ok\n")}
@@ -137,49 +143,49 @@ class TestHealth:
 
     @pytest.mark.parametrize("request_", REQUESTS)
     async def test_each_request_has_a_fixed_response(self, request_: bytes) -> None:
-        async with Probes(yes, health=ANY_PORT) as probe:
-            head, _, body = (await send(probe, request_)).partition(b"\r\n\r\n")
+        async with HealthReporter(yes, health=ANY_PORT) as reporter:
+            head, _, body = (await send(reporter, request_)).partition(b"\r\n\r\n")
         lines = head.split(b"\r\n")
         assert (int(lines[0].split()[1]), body) == self.REQUESTS[request_]
         names = [line.split(b":")[0] for line in lines[1:]]
         assert names == [b"Content-Type", b"Content-Length", b"Cache-Control", b"Connection"]  # and no Server
 
     async def test_a_request_that_is_too_large_is_refused(self) -> None:
-        async with Probes(yes, health=ANY_PORT) as probe:
-            large = await send(probe, b"GET /live HTTP/1.1\r\nX: " + b"x" * 20_000)
+        async with HealthReporter(yes, health=ANY_PORT) as reporter:
+            large = await send(reporter, b"GET /live HTTP/1.1\r\nX: " + b"x" * 20_000)
             assert large.startswith(b"HTTP/1.1 431 ") or not large  # the rest of it may reset the connection first
-            assert (await get(probe, "/live"))[0] == 200
+            assert (await get(reporter, "/live"))[0] == 200
 
     async def test_a_client_that_is_slow_is_closed(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(health, "REQUEST_SECONDS", 0.01)
-        async with Probes(yes, health=ANY_PORT) as probe:
-            assert await send(probe, b"GET /live HTTP/1.1\r\n") == b""
+        async with HealthReporter(yes, health=ANY_PORT) as reporter:
+            assert await send(reporter, b"GET /live HTTP/1.1\r\n") == b""
 
     async def test_too_many_clients_are_closed(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(health, "MAX_CONNECTIONS", 1)
-        async with Probes(yes, health=ANY_PORT) as probe:
-            assert probe.server is not None
-            _, first = await asyncio.open_connection(*probe.server.address)
-            assert await send(probe, b"GET /live HTTP/1.1\r\n\r\n") == b""
+        async with HealthReporter(yes, health=ANY_PORT) as reporter:
+            assert reporter.server is not None
+            _, first = await asyncio.open_connection(*reporter.server.address)
+            assert await send(reporter, b"GET /live HTTP/1.1\r\n\r\n") == b""
             first.close()
-            server = probe.server
+            server = reporter.server
             await until(lambda: not server._clients)
-            assert (await get(probe, "/live"))[0] == 200
+            assert (await get(reporter, "/live"))[0] == 200
 
     async def test_clients_that_wait_do_not_hold_up_the_end(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(health, "REQUEST_SECONDS", 1000)
         async with asyncio.timeout(10):
-            async with Probes(yes, health=ANY_PORT) as probe:
-                assert probe.server is not None
-                reader, writer = await asyncio.open_connection(*probe.server.address)
-                server = probe.server
+            async with HealthReporter(yes, health=ANY_PORT) as reporter:
+                assert reporter.server is not None
+                reader, writer = await asyncio.open_connection(*reporter.server.address)
+                server = reporter.server
                 await until(lambda: bool(server._clients))
             assert await reader.read() == b""
             writer.close()
 
     async def test_a_port_in_use_raises(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(OSError, match="in use"):
-            async with Probes(yes, health=f"127.0.0.1:{taken.getsockname()[1]}"):
+            async with HealthReporter(yes, health=f"127.0.0.1:{taken.getsockname()[1]}"):
                 pass
 
     @pytest.mark.parametrize(
@@ -206,9 +212,9 @@ class TestHeartbeat:
     async def test_the_file_is_touched_while_the_loop_runs_and_removed_at_the_end(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(probes, "BEAT_SECONDS", 0.001)
+        monkeypatch.setattr(health_reporter, "BEAT_SECONDS", 0.001)
         file = tmp_path / "beat"
-        async with Probes(yes, heartbeat=file):
+        async with HealthReporter(yes, heartbeat=file):
             for _ in range(2):
                 os.utime(file, (0, 0))
                 await until(lambda: file.stat().st_mtime > 0)
@@ -216,15 +222,15 @@ class TestHeartbeat:
 
     async def test_a_file_that_cannot_be_written_raises_at_the_start(self, tmp_path: Path) -> None:
         with pytest.raises(FileNotFoundError):
-            async with Probes(yes, health=ANY_PORT, heartbeat=tmp_path / "missing" / "beat"):
+            async with HealthReporter(yes, health=ANY_PORT, heartbeat=tmp_path / "missing" / "beat"):
                 pass
 
     async def test_and_is_logged_later(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(probes, "BEAT_SECONDS", 0.001)
+        monkeypatch.setattr(health_reporter, "BEAT_SECONDS", 0.001)
         folder = tmp_path / "folder"
         folder.mkdir()
         with Logged() as logged:
-            async with Probes(yes, heartbeat=folder / "beat"):
+            async with HealthReporter(yes, heartbeat=folder / "beat"):
                 (folder / "beat").unlink()
                 folder.rmdir()
                 await logged.says("the heartbeat file could not be written: FileNotFoundError")
@@ -256,20 +262,20 @@ class TestSystemd:
         notifier = Notifier.from_environment()
         assert notifier is not None
         assert notifier.watchdog_seconds is None
-        async with Probes(room.is_ready, notifier=notifier) as probe:
+        async with HealthReporter(room.is_ready, notifier=notifier) as reporter:
             await room.start()
-            probe.started()
+            reporter.started()
             assert await systemd() == "READY=1"
-            probe.stopping()
+            reporter.stopping()
             assert await systemd() == "STOPPING=1"
 
     async def test_the_watchdog_is_fed(
         self, systemd: Callable[[], Awaitable[str]], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("WATCHDOG_USEC", "20000")
-        async with Probes(yes, notifier=Notifier.from_environment()) as probe:
+        async with HealthReporter(yes, notifier=Notifier.from_environment()) as reporter:
             assert await systemd() == "WATCHDOG=1"
-            probe.started()
+            reporter.started()
             states = {await systemd() for _ in range(4)}
             assert states == {"READY=1", "WATCHDOG=1"}
 

@@ -1,7 +1,7 @@
 """When a process notifies workers that a box has messages.
 
 NOTIFY takes a lock that all commits of the server share. So a transaction notifies once, and a process notifies for a
-box at most once in WINDOW_SECONDS seconds. A listener looks at the box when it is notified, and again after
+box at most once in WINDOW_SECONDS seconds. A listener wakes the workers of the box when it is notified, and again after
 REPEAT_SECONDS seconds: then the messages are committed for which no notification was sent.
 
 A notification only saves time. A worker that gets none finds the messages when it polls.
@@ -17,7 +17,7 @@ from postroom.spi import Box
 WINDOW_SECONDS = 0.002
 """Seconds in which a process notifies for a box once."""
 REPEAT_SECONDS = 0.015
-"""Seconds after which a listener looks again: longer than WINDOW_SECONDS and a commit."""
+"""Seconds after which a listener wakes workers again: longer than WINDOW_SECONDS and a commit."""
 
 
 class PostgresNotifications:

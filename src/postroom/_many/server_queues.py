@@ -1,4 +1,4 @@
-"""Lanes: looks at stores of one server wait for each other, so that idle stores need one connection per server."""
+"""Looks at stores of one server wait for each other, so that idle stores need one connection per server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SUSPECT_LOOKS = 4
 """Looks at stores that have failed which may be under way at the same time."""
 
 
-class _Lane:
+class _Queue:
     __slots__ = ("limit", "under_way", "waiting")
 
     def __init__(self, limit: int) -> None:
@@ -26,48 +26,48 @@ class _Lane:
         self.waiting: deque[Callable[[], Awaitable[None]]] = deque()
 
 
-class Lanes:
+class ServerQueues:
     """Runs looks: one at a time for each server, and a few for stores that have failed."""
 
     def __init__(self) -> None:
-        self._by_server: dict[str, _Lane] = {}
-        self._suspects = _Lane(SUSPECT_LOOKS)
+        self._by_server: dict[str, _Queue] = {}
+        self._suspects = _Queue(SUSPECT_LOOKS)
         self._tasks: set[asyncio.Task[None]] = set()
 
     def enter(self, server: str, look: Callable[[T], Awaitable[None]], subject: T, *, is_suspect: bool) -> None:
         """Begins a look, now or after those before it. A look at a suspect delays only other suspects."""
-        lane = self._suspects if is_suspect else self._by_server.setdefault(server, _Lane(1))
-        lane.waiting.append(lambda: look(subject))
-        self._begin(lane)
+        queue = self._suspects if is_suspect else self._by_server.setdefault(server, _Queue(1))
+        queue.waiting.append(lambda: look(subject))
+        self._begin(queue)
 
     async def close(self) -> None:
         """Cancels all looks, and waits until they have ended."""
-        for lane in (self._suspects, *self._by_server.values()):
-            lane.waiting.clear()
+        for queue in (self._suspects, *self._by_server.values()):
+            queue.waiting.clear()
         tasks = list(self._tasks)
         for task in tasks:
             cancel_once(task)
         if tasks:
             await asyncio.wait(tasks)
 
-    def _begin(self, lane: _Lane) -> None:
-        while lane.waiting and lane.under_way < lane.limit:
-            lane.under_way += 1
-            task = asyncio.ensure_future(self._run(lane, lane.waiting.popleft()))
+    def _begin(self, queue: _Queue) -> None:
+        while queue.waiting and queue.under_way < queue.limit:
+            queue.under_way += 1
+            task = asyncio.ensure_future(self._run(queue, queue.waiting.popleft()))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _run(self, lane: _Lane, look: Callable[[], Awaitable[None]]) -> None:
+    async def _run(self, queue: _Queue, look: Callable[[], Awaitable[None]]) -> None:
         is_counted = True
 
         def leave() -> None:
             nonlocal is_counted
             if is_counted:
                 is_counted = False
-                lane.under_way -= 1
-                self._begin(lane)
+                queue.under_way -= 1
+                self._begin(queue)
 
-        timer = None if lane is self._suspects else asyncio.get_running_loop().call_later(SLOW_SECONDS, leave)
+        timer = None if queue is self._suspects else asyncio.get_running_loop().call_later(SLOW_SECONDS, leave)
         try:
             await look()
         finally:

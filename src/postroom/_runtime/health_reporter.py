@@ -1,4 +1,4 @@
-"""Health of a worker process: HTTP checks, a heartbeat file, notifications to systemd.
+"""Reports the health of a worker process: by HTTP checks, a heartbeat file, notifications to systemd.
 
 All of them run in the event loop of the workers. If it is blocked, the checks time out, the file gets old and the
 watchdog of systemd fires. If the database is down, the process is live but not ready: a restart would not help.
@@ -37,8 +37,8 @@ class Phase(Enum):
     STOPPING = "stopping"
 
 
-class Probes:
-    """A context manager around the whole run of a room. Without any probe it does nothing."""
+class HealthReporter:
+    """A context manager around the whole run of a room. Without an address, a file or systemd it does nothing."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
-"""The calendar: when to look at each store (decision 0016).
+"""The schedule of a room with many stores: when to look at each store (decision 0016).
 
 One task and one heap serve all stores. A look is one call of `attend`, which returns when the next message of each box
-can be claimed. If one is due, the store is offered to the dispatcher of that box. Otherwise the store is closed. Its
+can be claimed. If one is due, the store is ready for the dispatcher of that box. Otherwise the store is closed. Its
 next look is when a message becomes due, after a hint, or after `look_seconds`.
 
 Why no message waits for ever: every store has an entry, every entry has a time in the heap or a look under way, and
@@ -18,18 +18,20 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from datetime import timedelta
 from heapq import heappop, heappush
+from operator import attrgetter
 from typing import Protocol
 from uuid import UUID
 
 from postroom._kernel.cancellation import check_cancelled
 from postroom._kernel.texts import ErrorTexts
-from postroom._many.breaker import Breaker
-from postroom._many.lanes import Lanes
+from postroom._many.entry import DAY_SECONDS, Entry
+from postroom._many.leases import NO_LEASE, give_back
+from postroom._many.server_queues import ServerQueues
 from postroom._many.servers import AsyncOpenStores
 from postroom._many.tenant import Tenant
 from postroom._room_store import WorkerStore
 from postroom._runtime.schedule import now
-from postroom.errors import FeatureMissing, OrderMismatch, SchemaError
+from postroom.errors import FeatureMissing, OrderMismatch, SchemaError, StoreBusy
 from postroom.spi import Attendance, Attendant
 
 _log = logging.getLogger("postroom")
@@ -37,84 +39,36 @@ _log = logging.getLogger("postroom")
 LEASE = timedelta(seconds=240)
 """How long a process attends a store. It is not renewed, so that stores are shared anew."""
 HANDOVER_SECONDS = 10.0
-"""How long a process that attends all stores waits after the end of a lease, so that another one can take it."""
-HELP_SECONDS = 5.0
+"""How long a process that attends all stores takes no new lease after the end of one, so that another one can."""
+HELP_SECONDS = 2.0
 """How long a message may be due in a store that another process attends, before this process helps."""
-HELP_INTERVAL = 30.0
-"""The shortest pause between two looks at a store that another process attends."""
+SPARED_SECONDS = 8.0
+"""How long a hint at such a store is ignored, after a hint that led to a look and no message had waited for so long."""
 ECHO_SECONDS = 2.0
 """A hint this soon after a visit may come from the visit itself, so the look waits for this long."""
 UNCOMMITTED_SECONDS = 10.0
 """How long the commit of a put in a caller's transaction is awaited by looks."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 60.0
 """The pauses after visits that found nothing, although a message seemed to be due."""
-DAY_SECONDS = 86400.0
-"""How often an idle store is cleaned."""
 
 
 _random = random.uniform  # spreads load, guards nothing
 
 
-class Dispatches(Protocol):
-    """The dispatcher of a box, as the calendar sees it."""
+class ReadyStores(Protocol):
+    """The dispatcher of a box, as the schedule sees it."""
 
-    def offer(self, tenant: Tenant) -> None:
+    def add_ready(self, tenant: Tenant) -> None:
         """Makes a store ready."""
 
-    def withdraw(self, key: str) -> None:
+    def remove_ready(self, key: str) -> None:
         """Makes a store not ready."""
 
     def remove(self, key: str) -> None:
         """Makes a store not ready, and stops its visit."""
 
 
-class Entry:
-    """When to look at one store."""
-
-    __slots__ = (
-        "active",
-        "again",
-        "at",
-        "breaker",
-        "cleaned_at",
-        "free_at",
-        "held_until",
-        "is_fit",
-        "is_looking",
-        "left_at",
-        "looked_at",
-        "not_before",
-        "pause",
-        "tenant",
-        "uncommitted_since",
-    )
-
-    def __init__(self, tenant: Tenant, at: float) -> None:
-        self.tenant = tenant
-        self.at = math.inf
-        """The time of the next look; infinite while one waits or is under way."""
-        self.is_looking = False
-        self.again = math.inf
-        """When to look again after the look that waits or is under way."""
-        self.breaker = Breaker()
-        self.is_fit = False
-        """Whether the store can do what the boxes need."""
-        self.free_at = 0.0
-        """When the soft lease of another process ends."""
-        self.held_until = 0.0
-        """When the soft lease of this process ends."""
-        self.looked_at = self.left_at = -math.inf
-        """When the last look and the last visit ended."""
-        self.pause = self.not_before = 0.0
-        """After a visit that found nothing: the pause, and its end."""
-        self.uncommitted_since: float | None = None
-        """When a message was put in a transaction that may be open."""
-        self.active = False
-        """Whether messages were claimed since it was cleaned."""
-        self.cleaned_at = at - _random(0, DAY_SECONDS)
-
-
-class Calendar:
+class StoreSchedule:
     """The looks of one event loop."""
 
     def __init__(
@@ -135,8 +89,8 @@ class Calendar:
         probe, and returns whether it had changed."""
         self._stores = stores
         self._process = process
-        self._errors = errors
-        self._dispatchers: dict[str, Dispatches] = {}
+        self.errors = errors
+        self._dispatchers: dict[str, ReadyStores] = {}
         self._fits = fits
         self._clean = clean
         self._clean_seconds = clean_seconds
@@ -146,7 +100,7 @@ class Calendar:
         self._heap: list[tuple[float, int, Entry]] = []
         self._pushed = 0
         self._changed = asyncio.Event()
-        self._lanes = Lanes()
+        self._queues = ServerQueues()
         self._held = 0
         """How many stores this process attends."""
         self.looks = 0
@@ -177,7 +131,7 @@ class Calendar:
         self._heap.clear()
         self._held = 0
 
-    def attach(self, box: str, dispatcher: Dispatches) -> None:
+    def attach(self, box: str, dispatcher: ReadyStores) -> None:
         """Adds the dispatcher of a box. A look at every store is due."""
         self._dispatchers[box] = dispatcher
         for entry in self._entries.values():
@@ -186,6 +140,11 @@ class Calendar:
     def detach(self, box: str) -> None:
         """Removes the dispatcher of a box."""
         self._dispatchers.pop(box, None)
+
+    def _entry_of(self, tenant: Tenant) -> Entry | None:
+        """Returns the entry of a tenant; None if it was removed, even if another one has its identifier now."""
+        entry = self._entries.get(tenant.key)
+        return entry if entry is not None and entry.tenant is tenant else None
 
     def failing(self) -> dict[str, float]:
         """Returns the stores that have failed, and for how many seconds."""
@@ -206,7 +165,10 @@ class Calendar:
                     async with asyncio.timeout_at(at):
                         await self._changed.wait()
         finally:
-            await self._lanes.close()
+            await self._queues.close()
+            held = [entry for entry in self._entries.values() if entry.held_until > now() and not entry.breaker.is_open]
+            held.sort(key=attrgetter("left_at"), reverse=True)  # those with the most recent messages first
+            await give_back([entry.tenant for entry in held], self._stores, self._process)
 
     def _begin_due_looks(self) -> None:
         at = now()
@@ -214,7 +176,7 @@ class Calendar:
             due, _, entry = heappop(self._heap)
             if entry.at == due:  # otherwise it has got another time since
                 entry.at, entry.is_looking = math.inf, True
-                self._lanes.enter(entry.tenant.server, self._look, entry, is_suspect=entry.breaker.is_open)
+                self._queues.enter(entry.tenant.server, self._look, entry, is_suspect=entry.breaker.is_open)
 
     def _look_at(self, entry: Entry, at: float) -> None:
         """Makes a look due at this time, unless an earlier one is due."""
@@ -235,35 +197,38 @@ class Calendar:
         if entry is not None and not entry.breaker.is_open:
             self._look_at(entry, now() + seconds)
 
-    def put(self, key: str, box: str, *, is_committed: bool) -> None:
-        """A verb of this process may have made a message claimable: offers the store without a look."""
+    def message_put(self, key: str, box: str, *, is_committed: bool) -> None:
+        """A verb of this process may have made a message claimable: makes the store ready without a look."""
         entry, dispatcher = self._entries.get(key), self._dispatchers.get(box)
         if entry is None or dispatcher is None or entry.breaker.is_open:
             return
         entry.pause = entry.not_before = 0.0
         if is_committed:
-            dispatcher.offer(entry.tenant)
+            dispatcher.add_ready(entry.tenant)
         else:
             entry.uncommitted_since = now()
             self._look_at(entry, now() + FIRST_PAUSE)
 
-    def hint(self, key: str) -> None:
+    def store_changed(self, key: str) -> None:
         """Another process may have put a message."""
         entry = self._entries.get(key)
         if entry is None or entry.breaker.is_open:
             return
         entry.pause = entry.not_before = 0.0
-        if entry.free_at > now():
+        if entry.free_at > now() >= entry.helps_until:
             # The other process looks at it. If that process has ended, this one finds the message later.
-            self._look_at(entry, max(now() + HELP_SECONDS, entry.looked_at + HELP_INTERVAL))
+            if entry.hinted_at is None:
+                entry.hinted_at = now()
+            self._look_at(entry, max(now() + HELP_SECONDS, entry.spared_at + SPARED_SECONDS))
         else:
             self._look_at(entry, max(now(), entry.left_at + ECHO_SECONDS))
 
-    def left(self, tenant: Tenant, claimed: int) -> None:
+    def visit_ended(self, tenant: Tenant, claimed: int) -> None:
         """A visit has ended because it found nothing more; it had claimed so many messages."""
-        entry = self._entries.get(tenant.key)
+        entry = self._entry_of(tenant)
         if entry is None:
             return
+        self.recovered(tenant)
         entry.left_at = now()
         if claimed:
             entry.pause = 0.0
@@ -272,10 +237,11 @@ class Calendar:
         entry.not_before = now() + entry.pause
         self._look_at(entry, now())
 
-    def claimed(self, tenant: Tenant) -> None:
+    def visit_claimed(self, tenant: Tenant) -> None:
         """A visit has claimed messages."""
-        entry = self._entries.get(tenant.key)
+        entry = self._entry_of(tenant)
         if entry is not None:
+            self.recovered(tenant)
             entry.active = True
             if now() - entry.cleaned_at > self._clean_seconds:
                 self._look_at(entry, now())
@@ -284,14 +250,19 @@ class Calendar:
 
     async def _look(self, entry: Entry) -> None:
         tenant = entry.tenant
+        if self._entries.get(tenant.key) is not entry:
+            return  # it was removed while the look waited
         was_open = tenant.opened is not None
         self.looks += 1
         self._seen(tenant)  # before the look: a change after it is a hint
         try:
             async with self._stores.using(tenant) as store:
                 entry.again = math.inf  # what came before is seen
-                attendance = await self._attend(store, entry)
-                offered, at = self._note(entry, attendance)
+                lease, entry.asked_at = self._lease(entry), now()
+                attendance = await self._attend(store, entry, lease)
+                if self._entries.get(tenant.key) is not entry:
+                    return  # it was removed meanwhile, or has another configuration
+                is_ready, at = self._note(entry, attendance, lease)
                 await self._clean_if_due(entry, store)
         except Exception as error:  # noqa: BLE001 - whatever fails, the store is tried again
             entry.is_looking, entry.again = False, math.inf
@@ -300,9 +271,9 @@ class Calendar:
         except BaseException:
             entry.is_looking = False
             raise
-        entry.looked_at = now()
-        self.recovered(tenant)
-        if not (offered or was_open):
+        if not is_ready:
+            self.recovered(tenant)  # otherwise the visit shows whether the store works
+        if not (is_ready or was_open):
             at = min(at, await self._close(tenant))
         at, entry.again, entry.is_looking = min(at, entry.again), math.inf, False
         if self._entries.get(tenant.key) is entry:
@@ -319,43 +290,72 @@ class Calendar:
         self._seen(tenant)
         return now() + ECHO_SECONDS if has_changed else math.inf
 
-    async def _attend(self, store: WorkerStore, entry: Entry) -> Attendance:
+    async def _attend(self, store: WorkerStore, entry: Entry, lease: timedelta) -> Attendance:
         if not entry.is_fit:
             self._fits(store)
             entry.is_fit = True
         boxes = list(self._dispatchers)
         if isinstance(store, Attendant):
-            return await store.attend(boxes, self._process, LEASE)
+            return await store.attend(boxes, self._process, lease)
         return Attendance(dict.fromkeys(boxes, 0.0), None)  # a store without `attend` is polled
 
-    def _note(self, entry: Entry, attendance: Attendance) -> tuple[bool, float]:
-        """Offers the store if a message is due. Returns whether it is offered, and when to look again."""
+    def _lease(self, entry: Entry) -> timedelta:
+        """Returns the soft lease to ask for: none for some seconds after a lease has ended, of this process or another.
+
+        In these seconds, a process that attends fewer stores can take it. So the stores are shared, also if the leases
+        of many stores end at the same time.
+        """
+        ended_at = entry.held_until or entry.free_at
+        return NO_LEASE if ended_at and ended_at <= now() < ended_at + self._handover_seconds() else LEASE
+
+    def _handover_seconds(self) -> float:
+        """Returns the pause after the end of a lease: it is shorter in a process that attends fewer stores."""
+        return HANDOVER_SECONDS * self._held / max(len(self._entries), 1)
+
+    def _note(self, entry: Entry, attendance: Attendance, lease: timedelta) -> tuple[bool, float]:
+        """Makes the store ready if a message is due. Returns whether it is ready, and when to look again."""
         at = now()
-        self._note_lease(entry, attendance.free_in)
-        patience = 0.0 if attendance.free_in is None else HELP_SECONDS
-        offered, next_look = False, self._regular_look(entry)
+        self._note_lease(entry, attendance.free_in, lease)
+        is_attended_elsewhere = attendance.free_in is not None and at >= entry.helps_until
+        patience = self._patience(entry, at) if is_attended_elsewhere else 0.0
+        is_ready, next_look = False, self._regular_look(entry)
         for key, seconds in attendance.due.items():
             if seconds > -patience:
                 next_look = min(next_look, at + max(seconds + patience, 0.0))
             elif at < entry.not_before:
                 next_look = min(next_look, entry.not_before)
             elif key in self._dispatchers:
-                self._dispatchers[key].offer(entry.tenant)
-                offered = True
+                self._dispatchers[key].add_ready(entry.tenant)
+                is_ready = True
+        if is_attended_elsewhere:
+            if is_ready:
+                entry.helps_until = entry.free_at
+            elif entry.hinted_at is not None:
+                entry.spared_at = at
+        entry.hinted_at = None
         if entry.uncommitted_since is not None:
             waited = at - entry.uncommitted_since
-            if offered or waited > UNCOMMITTED_SECONDS:
+            if is_ready or waited > UNCOMMITTED_SECONDS:
                 entry.uncommitted_since = None
             else:
                 next_look = min(next_look, at + max(waited, FIRST_PAUSE))
-        return offered, next_look
+        return is_ready, next_look
 
-    def _note_lease(self, entry: Entry, free_in: float | None) -> None:
+    def _patience(self, entry: Entry, at: float) -> float:
+        """Returns how long a message may be due before this process helps the one that attends the store.
+
+        A message that was due before the last hint and still waits shows that the other process has ended or is too
+        slow. A message that came after it shows nothing: the other process may not know of it yet.
+        """
+        return HELP_SECONDS if entry.hinted_at is None else max(at - entry.hinted_at, HELP_SECONDS)
+
+    def _note_lease(self, entry: Entry, free_in: float | None, lease: timedelta) -> None:
         was_held, at = bool(entry.held_until), now()
         if free_in is not None:
             entry.free_at, entry.held_until = at + free_in, 0.0
-        elif entry.held_until <= at:
-            entry.free_at, entry.held_until = 0.0, at + LEASE.total_seconds()
+        elif lease and entry.held_until <= at:
+            # Not later than the end that the store has: else a look between both would take the lease again.
+            entry.free_at, entry.held_until = 0.0, entry.asked_at + lease.total_seconds()
         self._held += bool(entry.held_until) - was_held
 
     def _regular_look(self, entry: Entry) -> float:
@@ -363,7 +363,7 @@ class Calendar:
 
         When a lease has ended, the process that attends the fewest stores looks first.
         """
-        pause = HANDOVER_SECONDS * (self._held / max(len(self._entries), 1)) * _random(0.8, 1.2)
+        pause = self._handover_seconds() * _random(1, 1.2)
         if entry.free_at:
             return entry.free_at + pause
         if self._look_seconds == math.inf:
@@ -380,9 +380,12 @@ class Calendar:
 
     def failed(self, tenant: Tenant, error: Exception) -> None:
         """Opens the breaker of a store."""
-        entry = self._entries.get(tenant.key)
-        if entry is None:
-            return  # it was removed: its database may be gone
+        entry = self._entry_of(tenant)
+        if entry is None or tenant.is_removed:
+            return  # its database may be gone
+        if isinstance(error, StoreBusy):  # the store did not fail: too many others of its server are in use
+            self._look_at(entry, now() + FIRST_PAUSE)
+            return
         entry.is_fit = False
         if entry.breaker.fail(now()):
             does_not_fit = isinstance(error, SchemaError | FeatureMissing | OrderMismatch)
@@ -391,15 +394,15 @@ class Calendar:
                 "store=%s %s (%s); it is tried again, and the other stores go on",
                 tenant.key,
                 what,
-                self._errors.of(error),
+                self.errors.of(error),
             )
         for dispatcher in self._dispatchers.values():
-            dispatcher.withdraw(tenant.key)
+            dispatcher.remove_ready(tenant.key)
         self._look_at(entry, entry.breaker.until)
 
     def recovered(self, tenant: Tenant) -> None:
         """Closes the breaker of a store."""
-        entry = self._entries.get(tenant.key)
+        entry = self._entry_of(tenant)
         opened_at = None if entry is None else entry.breaker.succeed()
         if opened_at is not None:
             _log.info("store=%s works again after %.1f s", tenant.key, now() - opened_at)

@@ -1,0 +1,1 @@
+"""Parts of `postroom.spi`, which exports their public names."""
