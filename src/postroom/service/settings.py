@@ -31,7 +31,7 @@ class Settings:
 
     url: str = _setting(DEFAULT_STORE, "The store, as for a room.", secret=True)
     host: str = _setting("127.0.0.1", "The address to listen on.")
-    port: int = _setting(8025, "The port to listen on.")
+    port: int = _setting(8025, "The port to listen on; 0: any free port, which is logged.")
     share_port: bool = _setting(default=False, help_="Whether several processes listen on the port.")
     admin: str | None = _setting(None, "HOST:PORT of health, metrics and version; without it they are on the port.")
     auth: Literal["bearer", "none"] = _setting("bearer", "bearer: callers need a token; none: they do not.")
@@ -49,12 +49,15 @@ class Settings:
     log_level: Literal["debug", "info", "warning", "error"] = _setting("info", "How much is logged, to stderr.")
 
     def __post_init__(self) -> None:
-        for name in ("port", "max_body_bytes", "max_in_flight"):
+        for name in ("max_body_bytes", "max_in_flight"):
             _check_above_zero(name, getattr(self, name))
         for name in ("retention_days", "max_lease_seconds", "body_seconds"):
             _check_above_zero(name, getattr(self, name))
-        if self.port > 65535:
-            raise ArgumentValueError(f"port must be 1 to 65535, not {self.port}")
+        if not 0 <= self.port <= 65535:
+            raise ArgumentValueError(f"port must be 0 to 65535, not {self.port}")
+        for name in ("stop_seconds", "ready_seconds"):
+            if getattr(self, name) < 0:
+                raise ArgumentValueError(f"{name} must be 0 or more, not {getattr(self, name)}")
         if self.admin is not None:
             parse_address(self.admin)
         if self.auth == "bearer" and not self.tokens and self.token_file is None:
