@@ -12,6 +12,8 @@ from starlette.requests import Request
 from postroom.service.problems import Refused
 
 BodyT = TypeVar("BodyT")
+CLOSE = {"Connection": "close"}
+"""For a response after which the rest of the body is not read."""
 
 
 class BodyReader(Generic[BodyT]):
@@ -31,7 +33,7 @@ class BodyReader(Generic[BodyT]):
                 body = await self._receive(request)
         except TimeoutError:
             raise Refused(
-                HTTPStatus.REQUEST_TIMEOUT, f"the body did not arrive within {self._seconds:g} seconds"
+                HTTPStatus.REQUEST_TIMEOUT, f"the body did not arrive within {self._seconds:g} seconds", CLOSE
             ) from None
         try:
             return self._decoder.decode(body)
@@ -66,5 +68,5 @@ class BodyReader(Generic[BodyT]):
         return Refused(
             HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
             f"the body may have {self._max_bytes} bytes at most",
-            {"Connection": "close"},  # the rest of the body is not read
+            CLOSE,
         )
