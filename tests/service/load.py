@@ -35,7 +35,8 @@ class Connection:
         self._writer.write(raw)
         head = (await self._reader.readuntil(b"\r\n\r\n")).decode()
         fields = dict(line.lower().split(": ", 1) for line in head.splitlines()[1:] if line)
-        text = await self._reader.readexactly(int(fields["content-length"]))
+        length = fields.get("content-length")
+        text = await (self._reader.read() if length is None else self._reader.readexactly(int(length)))
         return int(head.split(" ")[1]), json.loads(text) if "json" in fields["content-type"] else {"text": text}
 
     async def close(self) -> None:

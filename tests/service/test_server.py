@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import resource
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -164,6 +165,19 @@ async def test_ten_thousand_open_connections(sqlite: str) -> None:
             for connection in connections:
                 await connection.close()
         assert service.end(signal.SIGTERM) == 0
+
+
+async def test_a_response_does_not_wait_for_an_acknowledgement(sqlite: str) -> None:
+    """With Nagle's algorithm, the body of a response waits about 40 ms for the acknowledgement of its head."""
+    with serving(sqlite) as service:
+        connection = await Connection.open(service.addresses(1)[0])
+        seconds = []
+        for _ in range(20):
+            began = time.perf_counter()
+            await connection.get("/live")
+            seconds.append(time.perf_counter() - began)
+        await connection.close()
+    assert min(seconds[10:]) < 0.03
 
 
 async def test_a_slow_body(sqlite: str) -> None:
