@@ -200,16 +200,21 @@ async def test_no_secret_key_or_payload_is_logged() -> None:
         begun = (await call(address, BEGIN, {"key": "hidden-key", "owner": "hidden-owner"}))[1]
         mark = {"key": "hidden-key", "leaseId": begun["leaseId"], "result": "hidden-result"}
         message = {"topic": "t", "payload": "hidden-payload", "source": "s", "messageId": "hidden-id"}
+        lease = (await call(address, BEGIN, {"key": "hidden-failing"}))[1]["leaseId"]
+        failing = {"key": "hidden-failing", "leaseId": lease}
         statuses = [
             await call(address, "/v1/inbox/mark-processed", mark),
             await call(address, "/v1/inboxes/orders/messages", message),
+            await call(address, BEGIN, {"key": "hidden-key"}),
+            await call(address, "/v1/inbox/fail", {**failing, "error": "hidden-error"}),
+            await call(address, BEGIN, {"key": "hidden-failing"}),
             await call(address, "/v1/inbox/hidden-key?key=hidden-query"),
             await call(address, "/hidden-path"),
             await call(address, BEGIN, {"key": "hidden-key"}, "hidden-token-of-nobody"),
             await call(address, BEGIN, {"key": "hidden-key", "hash": "hidden-hash"}),
             await call(address, "/v1/inbox/mark-processed", {**mark, "leaseId": "hidden-lease"}),
         ]
-        assert [status for status, _ in statuses] == [200, 200, 200, 404, 401, 400, 400]
+        assert [status for status, _ in statuses] == [200, 200, 200, 200, 200, 200, 404, 401, 400, 400]
         for raw in (b"hidden-line\r\n\r\n", request("POST", BEGIN, b"hidden-json"), request("HIDDEN-METHOD", "/", b"")):
             connection = await Connection.open(address)
             assert (await connection.send(raw))[0] in {400, 404, 405}

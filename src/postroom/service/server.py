@@ -27,8 +27,17 @@ class _Server(uvicorn.Server):
         yield
 
 
+_WITH_IDS = frozenset({"event_log", "dead_letter_log"})
+"""Modules whose records have message ids and error texts. Those of the service are keys and texts of its callers."""
+
+
+def _has_no_ids(record: logging.LogRecord) -> bool:
+    return record.module not in _WITH_IDS
+
+
 def run(settings: Settings) -> None:
-    """Runs a service until SIGINT or SIGTERM."""
+    """Runs a service until SIGINT or SIGTERM. Each request is logged by the gate, without its key."""
+    logging.getLogger("postroom").addFilter(_has_no_ids)
     asyncio.run(serve(settings))
 
 
