@@ -80,6 +80,8 @@ async def test_paths_methods_and_types() -> None:
         assert "GET" in refused.headers["allow"] or "POST" in refused.headers["allow"]
         problem(await client.post(BEGIN, content=b"{}", headers={"Content-Type": "text/plain"}), 415)
         problem(await client.get("/v1/inbox"), 400)
+        problem(await client.get("/v1/inbox?key=a&key=b"), 400)
+        problem(await client.get("/v1/inbox?key=a&other=b"), 400)
         problem(await client.get("/v1/inbox/%FF"), 400)
 
 

@@ -123,7 +123,10 @@ def key_of(request: Request) -> str:
     """
     path: bytes = request.scope.get("raw_path") or request.scope["path"].encode()
     if path.rstrip(b"/").endswith(KEY_PATH.rstrip(b"/")):
-        return _checked(request.query_params.get("key", ""))
+        given = request.query_params.multi_items()
+        if [name for name, _ in given] != ["key"]:
+            raise Refused(HTTPStatus.BAD_REQUEST, "send ?key= once, and no other parameter")
+        return _checked(given[0][1])
     try:
         return _checked(unquote_to_bytes(path.partition(KEY_PATH)[2]).decode())
     except UnicodeDecodeError:
