@@ -49,7 +49,7 @@ def test_the_tables_have_every_setting_with_its_default_and_meaning(each: object
     assert f"| `--{name.replace('_', '-')}` | {shown(default)}| {meaning} |" in COMMANDS
 
 
-@pytest.mark.req("KOAN-012", "KOAN-036")
+@pytest.mark.req("KOAN-036")
 def test_the_reference_has_every_route() -> None:
     service = make_service(Settings(url="memory://"))
     routes: list[Route] = service.app._app._app.routes  # type: ignore[attr-defined]

@@ -27,13 +27,26 @@ async def report(client: Client, key: str) -> dict[str, Any]:
     return reply
 
 
-@pytest.mark.req("KOAN-013", "KOAN-014", "KOAN-017", "KOAN-020", "KOAN-026")
+@pytest.mark.req("KOAN-012", "KOAN-013", "KOAN-016", "KOAN-017", "KOAN-020", "KOAN-026")
 async def test_the_first_caller_acquires_the_key(client: Client) -> None:
     begun = await post(client, "try-begin", key="orders:7", leaseSeconds=90)
     assert begun["status"] == "Acquired"
     assert begun["attempts"] == 1
     assert 80 < begun["leaseSeconds"] <= 90
     assert begun["expiresAt"].endswith("Z")
+    assert begun["leaseId"]
+
+
+@pytest.mark.req("KOAN-032")
+async def test_the_service_bounds_leases() -> None:
+    async with serving(max_lease_seconds=120) as client:
+        assert 30 <= (await post(client, "try-begin", key="default"))["leaseSeconds"] <= 120
+        lease = (await post(client, "try-begin", key="k", leaseSeconds=120))["leaseId"]
+        for verb, body in (("try-begin", {"key": "long"}), ("renew", {"key": "k", "leaseId": lease})):
+            response = await client.post(f"/v1/inbox/{verb}", json={**body, "leaseSeconds": 121})
+            assert response.status_code == 400
+            assert "120" in response.json()["detail"]
+        assert (await report(client, "long"))["status"] == "Unknown"
 
 
 @pytest.mark.req("KOAN-019", "C-04")
@@ -124,7 +137,7 @@ async def test_a_report(client: Client) -> None:
     assert processed["processedAt"] is not None
 
 
-@pytest.mark.req("C-13")
+@pytest.mark.req("C-13", "KOAN-023")
 @pytest.mark.parametrize("key", [".", "..", "a/b", "a/../b", "%2F", "é", "a b", "?x=1", "#", "k" * 255, "try-begin"])
 async def test_any_key_can_be_reported_by_its_path(client: Client, key: str) -> None:
     await post(client, "try-begin", key=key)

@@ -28,7 +28,7 @@ def problem(response: httpx2.Response, status: int) -> str:
     return str(body["detail"])
 
 
-@pytest.mark.req("C-58")
+@pytest.mark.req("C-58", "KOAN-014")
 @pytest.mark.parametrize(
     ("body", "detail"),
     [

@@ -192,7 +192,6 @@ async def test_a_slow_body(sqlite: str) -> None:
         assert (await call(address, "/v1/inbox/slow"))[1]["status"] == "Unknown"
 
 
-@pytest.mark.req("KOAN-028")
 async def test_no_secret_key_or_payload_is_logged() -> None:
     url = create_database().replace("postgres@", "postgres:hidden-password@")
     with serving(url, "--log-level", "debug") as service:
