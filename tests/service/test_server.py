@@ -150,7 +150,7 @@ async def test_several_processes_share_a_port() -> None:
 
 async def test_ten_thousand_open_connections(sqlite: str) -> None:
     count = min(10_000, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 500)
-    with serving(sqlite, *("--log-level", "info")) as service:
+    with serving(sqlite) as service:
         [address] = service.addresses(1)
         connections: list[Connection] = []
         try:
@@ -207,13 +207,14 @@ async def test_no_secret_key_or_payload_is_logged() -> None:
             await call(address, BEGIN, {"key": "hidden-key"}),
             await call(address, "/v1/inbox/fail", {**failing, "error": "hidden-error"}),
             await call(address, BEGIN, {"key": "hidden-failing"}),
+            await call(address, "/v1/inbox/release", failing),
             await call(address, "/v1/inbox/hidden-key?key=hidden-query"),
             await call(address, "/hidden-path"),
             await call(address, BEGIN, {"key": "hidden-key"}, "hidden-token-of-nobody"),
             await call(address, BEGIN, {"key": "hidden-key", "hash": "hidden-hash"}),
             await call(address, "/v1/inbox/mark-processed", {**mark, "leaseId": "hidden-lease"}),
         ]
-        assert [status for status, _ in statuses] == [200, 200, 200, 200, 200, 200, 404, 401, 400, 400]
+        assert [status for status, _ in statuses] == [200, 200, 200, 200, 200, 200, 200, 404, 401, 400, 400]
         for raw in (b"hidden-line\r\n\r\n", request("POST", BEGIN, b"hidden-json"), request("HIDDEN-METHOD", "/", b"")):
             connection = await Connection.open(address)
             assert (await connection.send(raw))[0] in {400, 404, 405}
