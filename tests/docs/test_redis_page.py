@@ -249,14 +249,14 @@ def test_the_server_has_them_under_these_names_and_no_others() -> None:
         inbox.claim(worker, batch_size=1)
         add_joins(innermost(room.store))
         innermost(room.store).attend(["inbox:orders"], worker, timedelta(seconds=30))
-        found = {key: client.type(key) for key in client.scan_iter(count=1000)}
-        assert found == {_full(name): TYPES[kind] for name, kind in ROW.findall(KEYS)}
-        assert {client.ttl(key) for key in found} == {-1}
+        keys = list(client.scan_iter(count=1000))
+        assert {_name(key): client.type(key) for key in keys} == {name: TYPES[kind] for name, kind in ROW.findall(KEYS)}
+        assert {client.ttl(key) for key in keys} == {-1}
 
 
 def add_joins(store: Any) -> None:
     """A join with a step and a waiting continuation, and one that has ended."""
-    box = Box("inbox", "orders", order=Order(fifo=True))
+    box = Box("outbox", "orders", order=Order(fifo=True))
     pending, ended = uuid4(), uuid4()
     for join in (pending, ended):
         store.start_join(box, JoinDraft(join, "tenant"))
@@ -265,9 +265,9 @@ def add_joins(store: Any) -> None:
     store.cancel_join(box, ended)
 
 
-def _full(name: str) -> str:
-    """A key of the box, or one of all boxes."""
-    return name.replace("<prefix>", "postroom") if "<prefix>" in name else f"{{postroom:inbox:orders}}:{name}"
+def _name(key: str) -> str:
+    """The name of a key on the page: without the tag of its box, if it belongs to one."""
+    return key.replace("{postroom}", "{<prefix>}") if "{postroom}" in key else key.partition("}:")[2]
 
 
 def test_the_patterns_on_the_pages_are_those_of_the_code() -> None:
