@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -66,6 +67,25 @@ async def test_a_stop_under_load_loses_no_response(url: str) -> None:
     assert {key: found[key] for key in load.without_response} == {
         key: never_stored[verb] for key, verb in load.without_response.items()
     }
+
+
+async def test_a_stop_waits_for_requests_in_progress(sqlite: str) -> None:
+    with serving(sqlite) as service:
+        [address] = service.addresses(1)
+        parts = urlsplit(address)
+        reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+        head, _, body = request("POST", BEGIN, b'{"key": "a"}').partition(b"\r\n\r\n")
+        writer.write(head + b"\r\nExpect: 100-continue\r\n\r\n")
+        assert b"100" in await reader.readuntil(b"\r\n\r\n")  # the service waits for the body
+        service.process.send_signal(signal.SIGTERM)
+        with pytest.raises(OSError):  # noqa: PT012 - until the port is closed
+            while True:
+                await (await Connection.open(address)).close()
+        writer.write(body)
+        assert b" 200 OK" in await reader.readuntil(b"\r\n\r\n")
+        assert b"Acquired" in await reader.read()
+        writer.close()
+        assert service.join() == 0
 
 
 async def test_after_a_kill_every_response_is_still_true(url: str) -> None:
