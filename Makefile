@@ -9,7 +9,7 @@ READY := $(VENV)/ready
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check unit requirements wheel mutants chaos bench bench-postgres bench-redis bench-many clean
+.PHONY: help demo test check unit requirements wheel mutants chaos bench bench-postgres bench-redis bench-many bench-service clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -69,6 +69,9 @@ bench-redis: $(READY) ## Speed on Redis, beside saq, arq, dramatiq, taskiq, stre
 
 bench-many: $(READY) ## What many stores cost in one room, and how they affect each other
 	$(BIN)/python -m benchmarks.many $(BENCH)
+
+bench-service: $(READY) ## Requests per second of the HTTP service, next to a bare Starlette endpoint
+	$(BIN)/python -m benchmarks.service $(BENCH)
 
 clean: ## Remove what make made
 	rm -rf $(VENV) .venv-bench .build
