@@ -113,7 +113,7 @@ class Router(Generic[InboxT, OutboxT, GuardT, StoreT]):
             StoreNotFound: the room has no such store. It is a LookupError.
         """
         tenant = self._get(key)
-        return self._once(tenant, "", lambda: self._store(tenant, self._tenants.stores, self._tenants.errors))
+        return self._once(tenant, "", lambda: self._store(tenant, self._tenants))
 
     @property
     def keys(self) -> list[str]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import cast
 
 from postroom._boxes import check
 from postroom._connect import open_store, server_of
@@ -19,6 +20,7 @@ from postroom._many.config import DEFAULT_REFRESH, Discover, StoreConfig, StoreC
 from postroom._many.discovery import Discovery
 from postroom._many.registry import Change, Registry
 from postroom._many.servers import AsyncOpenStores, OpenStores, SyncOpenStores
+from postroom._many.transactions import OpenTransactions, TrackedStore, TransactionCheck
 from postroom._room_store import WorkerStore
 from postroom.errors import ArgumentTypeError, ArgumentValueError, FeatureMissing, PostroomError
 
@@ -45,6 +47,7 @@ class StoreMaker:
 
     def __init__(self, defaults: StoreDefaults) -> None:
         self._defaults = defaults
+        self.transactions = OpenTransactions()
 
     def make(self, key: str, config: StoreConfig, verified: Verified) -> WorkerStore:
         from postroom._stores.for_room import wrap_for_room  # which imports asyncio
@@ -65,7 +68,7 @@ class StoreMaker:
         )
         if defaults.require_durable and not store.features.durable:
             raise FeatureMissing("it keeps nothing when its process ends, and require_durable is set")
-        return wrap_for_room(
+        wrapped = wrap_for_room(
             store,
             defaults.mode,
             defaults.observers,
@@ -74,6 +77,7 @@ class StoreMaker:
             name=key,
             verified=verified,
         )
+        return cast("WorkerStore", TrackedStore(wrapped, defaults.mode, self.transactions))
 
     def server_of(self, config: StoreConfig) -> str:
         return server_of(config.url)
@@ -95,7 +99,9 @@ class Tenants:
         self._mode = defaults.mode
         self.errors = ErrorTexts(defaults.redact)
         per_server = check.count("open_stores", open_stores)
-        self.registry = Registry(StoreMaker(defaults))
+        maker = StoreMaker(defaults)
+        self.registry = Registry(maker)
+        self.transactions = TransactionCheck(maker.transactions, self.registry)
         self.stores: OpenStores = (AsyncOpenStores if self._mode == "async" else SyncOpenStores)(per_server)
         self.discovery: Discovery | None = None
         if discover is not None:
