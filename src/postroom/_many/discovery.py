@@ -12,6 +12,7 @@ from postroom._kernel.program import Mode, Program, call
 from postroom._kernel.texts import ErrorTexts
 from postroom._many.config import Discover, StoreConfig, configs_of
 from postroom._many.discovery_thread import DiscoveryThread
+from postroom._many.distinct import DistinctStores
 from postroom._many.registry import Change, Registry
 from postroom.errors import ArgumentTypeError, PostroomError
 
@@ -90,9 +91,10 @@ class Discovery:
     def _usable(self, configs: dict[str, StoreConfig]) -> dict[str, StoreConfig]:
         """Returns the stores that can be opened. A store with a bad new configuration keeps the one that it has."""
         usable: dict[str, StoreConfig] = {}
+        distinct = DistinctStores(self._registry.unchanged(configs))
         for key, config in configs.items():
             try:
-                self._registry.check(key, config)
+                distinct.add(self._registry.check(key, config))
             except PostroomError as error:
                 self._refuse(key, error)
                 known = self._registry.find(key)

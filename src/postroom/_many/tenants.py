@@ -18,6 +18,7 @@ from postroom._kernel.texts import ErrorTexts, Redact
 from postroom._kernel.verified import Verified
 from postroom._many.config import DEFAULT_REFRESH, Discover, StoreConfig, StoreConfigs, configs_of, with_store
 from postroom._many.discovery import Discovery
+from postroom._many.distinct import DistinctStores
 from postroom._many.registry import Change, Registry
 from postroom._many.servers import AsyncOpenStores, OpenStores, SyncOpenStores
 from postroom._many.transactions import OpenTransactions, TrackedStore, TransactionCheck
@@ -114,9 +115,10 @@ class Tenants:
 
     def _set(self, configs: dict[str, StoreConfig]) -> None:
         """Makes this the fixed list of stores. Its options are checked before any I/O."""
+        distinct = DistinctStores()
         for key, config in configs.items():
             try:
-                self.registry.check(key, config)
+                distinct.add(self.registry.check(key, config))
             except PostroomError as error:
                 raise with_store(key, error) from None
         self.registry.replace(configs)
