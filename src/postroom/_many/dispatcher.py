@@ -177,6 +177,8 @@ class Dispatcher:
         tenant = visit.tenant
         async with self._stores.using(tenant) as store:
             handled = self._handled
+            if self._errors is not None:
+                self._schedule.fits(store)  # `drain` does not look at the store before
             visit.pump = pump = Pump(
                 store, tenant.limited(self.box), handled.handlers, topics=handled.claimed_topics, visit=visit
             )

@@ -134,6 +134,16 @@ MANY: Final = "many"
 ANY_FEATURES = Features(durable=True, transactional=True, joins=True, guard=True)
 """What the boxes of a room with many stores may need. Each store is checked when it is first looked at."""
 
+ANY_TX_CLASSES: Final = (
+    "asyncpg.Connection",
+    "asyncpg.PoolConnectionProxy",
+    "psycopg.AsyncConnection",
+    "aiosqlite.Connection",
+    "sqlalchemy.AsyncConnection",
+    "sqlalchemy.AsyncSession",
+)
+"""The class names of the transactions that handlers may get. Each store is checked when it is first looked at."""
+
 
 class UnroutedStore:
     """The store of boxes that name no tenant: they only have the handlers. Each of its verbs raises."""
@@ -141,7 +151,7 @@ class UnroutedStore:
     name = MANY
     features = ANY_FEATURES
     addresses: frozenset[str] = frozenset()
-    tx_classes: Sequence[str] = ()
+    tx_classes = ANY_TX_CLASSES
 
     def __init__(self, errors: ErrorTexts) -> None:
         self.errors = errors
