@@ -122,6 +122,12 @@ class Router(Generic[InboxT, OutboxT, GuardT, StoreT]):
         return [tenant.key for tenant in self._registry]
 
     @property
+    def left_out(self) -> dict[str, str]:
+        """Why stores of the last discovery are left out, by identifier."""
+        discovery = self._tenants.discovery
+        return {} if discovery is None else dict(discovery.left_out)
+
+    @property
     def open_stores(self) -> dict[str, int]:
         """How many stores are open now, by server."""
         return self._tenants.stores.count()
