@@ -4,6 +4,7 @@ A module of the table is imported when a URL names it. It has
 
 * `open_store(scheme, rest, options)`, where `rest` is what follows `://`;
 * `server_of(scheme, rest)`, optional: the name of the server of a URL, without credentials;
+* `addresses_of_tx(tx)`, optional: the `addresses` of the database of a caller's transaction, without I/O;
 * `open_probe(options)`, optional: a `Probe` that finds new messages in the stores of one server;
 * `open_hub(scheme, rest, options)`, optional: a `Hub` on the database of a URL;
 * `ERROR_PACKAGES`, optional: the packages whose errors say what is wrong with the database, for the command line;
@@ -75,6 +76,12 @@ def server_of(url: str) -> str:
     # An @ behind the host may be that of a password with / or ? in it.
     host = "" if "@" in after + rest.partition("?")[2] else before.rpartition("@")[2]
     return f"{scheme} {host}".strip()
+
+
+def addresses_of_tx(url: str, tx: object) -> frozenset[str]:
+    """Returns the addresses of the database of a transaction for the store of a URL. Empty if they are not known."""
+    module = _module(_split(url)[0])
+    return module.addresses_of_tx(tx) if hasattr(module, "addresses_of_tx") else frozenset()
 
 
 def open_probe(url: str, *, mode: Mode = "async", **given: Any) -> Probe | None:

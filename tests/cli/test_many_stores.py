@@ -128,6 +128,26 @@ def test_environment_variables_are_filled_in(run: Run, tmp_path: Path) -> None:
         assert connection.execute("SELECT count(*) FROM mail_queue").fetchone() == (0,)
 
 
+LEFT_OUT_MODULE = """\
+from postroom import Postroom
+
+room = Postroom(discover=lambda: {"acme": "sqlite:///acme.db", "bad": "scott:tiger@host"})
+"""
+
+
+def test_stores_that_are_left_out_have_failed(run_each: RunEach, tmp_path: Path) -> None:
+    write_file(tmp_path, acme=f"sqlite:///{tmp_path}/acme.db", bad="scott:tiger@host")
+    (tmp_path / "left.py").write_text(LEFT_OUT_MODULE, "utf-8")
+    commands = [("migrate", *FILE), ("migrate", "left:room"), ("status", *FILE), ("status", "left:room")]
+    for arguments, ran in zip(commands, run_each(*((*each, "--json") for each in commands)), strict=True):
+        assert ran.returncode == 1, (arguments, ran.stderr)
+        shown = json.loads(ran.stdout)
+        assert [each["store"] for each in shown["stores"]] == ["acme"], arguments
+        assert [each["store"] for each in shown["failed"]] == ["bad"], arguments
+        assert "this is not a URL" in shown["failed"][0]["error"]
+        assert "tiger" not in ran.stdout + ran.stderr
+
+
 WRONG_CALLS: dict[tuple[str, ...], str] = {
     ("status", *FILE, "--url", "memory://"): "leave out --url",
     ("status", *FILE, "shop:room"): "pass a room or --stores, not both",

@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from postroom import Backoff, Cleaning, Message, Postroom, State
+from postroom import Backoff, Cleaning, Message, Postroom, State, StoreConfig
 from postroom._many.breaker import Breaker
 from tests.many.conftest import OpenRoom
 from tests.many.stores import Handled, Looks, becomes, databases
@@ -156,7 +156,7 @@ async def test_a_store_that_does_not_respond_delays_no_other(
     server = await asyncio.start_server(lambda _, writer: silent.append(writer), "127.0.0.1")
     port = server.sockets[0].getsockname()[1]
     secret_url = f"postgresql+asyncpg://jane:{SECRET}@127.0.0.1:{port}/none"
-    stores = {f"silent{number}": secret_url for number in range(5)}
+    stores = {f"silent{number}": StoreConfig(secret_url, prefix=f"p{number}_") for number in range(5)}
     room = open_room({**stores, **databases("asyncpg", tmp_path, ["acme"])})
     room.inbox().handler("t")(handled)
     try:

@@ -85,7 +85,7 @@ async def test_the_transaction_of_another_store_fails_the_message(open_room: Ope
     await room.drain()
     (message,) = await room.router.inbox("acme").find()
     assert (message.state, message.attempt) == (State.WAITING, 1)
-    assert "this tx cannot carry the write" in (message.last_error or "")
+    assert "tx is of store 'acme', this call is of store 'bolt'" in (message.last_error or "")
     assert await room.router.outbox("bolt").find() == []
 
 

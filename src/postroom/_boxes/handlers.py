@@ -34,11 +34,24 @@ class Handler:
     transactional: bool
     timeout: timedelta | None
     is_async: bool
+    annotated: HandlerFunction
+    """The function whose annotations count: `function`, or the one inside of it."""
 
     @property
     def is_plain(self) -> bool:
         """True if it takes one message, in no transaction."""
         return self.batch is None and not self.transactional
+
+    def check_transaction(self, tx_classes: Sequence[str]) -> None:
+        """Raises FeatureMissing if a store with these transactions cannot give what the handler is annotated with."""
+        if not self.transactional:
+            return
+        try:
+            session = transaction_annotations.session_class(self.annotated, tx_classes)
+        except ArgumentTypeError as error:
+            raise FeatureMissing(str(error)) from None
+        if session is None and self.function is not self.annotated:
+            raise FeatureMissing("the handler needs a SQLAlchemy session, and this store does not declare one")
 
 
 class Handlers:
@@ -90,6 +103,7 @@ class Handlers:
             transactional,
             check.optional_duration("timeout", timeout),
             is_async,
+            target,
         )
 
     def __iter__(self) -> Iterator[Handler]:

@@ -49,7 +49,8 @@ def session_class(function: HandlerFunction, tx_classes: Sequence[str]) -> type[
 
 def _refusal(members: Sequence[object], tx_classes: Sequence[str]) -> str:
     asked = " | ".join(_name(member) for member in members)
-    passed = f"this room passes a {tx_classes[0]}"
+    packages = {name.partition(".")[0]: name for name in reversed(tx_classes)}
+    passed = f"this room passes a {' or '.join(reversed(packages.values()))}"
     text = f"the handler annotates its transaction with {asked}, and {passed}: annotate it with"
     if SESSION not in tx_classes:
         session = f"; to get a {SESSION}, give the room your SQLAlchemy engine on PostgreSQL, as pool="

@@ -102,6 +102,11 @@ def key_of(given: object) -> str:
     return key
 
 
+def shown_key(given: object) -> str:
+    """Returns the text of an identifier that may be none, for logs and errors."""
+    return escape(str(given))[:LONGEST_KEY]
+
+
 def configs_of(stores: object, refuse: Callable[[str, PostroomError], None] | None = None) -> dict[str, StoreConfig]:
     """Returns the configurations by identifier. Values may be URLs, mappings of options, or configurations.
 
@@ -120,7 +125,7 @@ def configs_of(stores: object, refuse: Callable[[str, PostroomError], None] | No
                 raise ArgumentValueError(f"there are two stores {key!r}: a UUID and its text are the same identifier")
             configs[key] = _config(value)
         except PostroomError as error:
-            shown = escape(str(given))[:LONGEST_KEY]
+            shown = shown_key(given)
             if refuse is None:
                 raise with_store(shown, error) from None
             refuse(shown, error)

@@ -10,8 +10,9 @@ from typing import Any
 
 from postroom._kernel.program import Mode, Program, call
 from postroom._kernel.texts import ErrorTexts
-from postroom._many.config import Discover, StoreConfig, configs_of
+from postroom._many.config import Discover, StoreConfig, configs_of, shown_key
 from postroom._many.discovery_thread import DiscoveryThread
+from postroom._many.distinct import DistinctStores
 from postroom._many.registry import Change, Registry
 from postroom.errors import ArgumentTypeError, PostroomError
 
@@ -42,7 +43,7 @@ class Discovery:
         """How many calls have begun; the number of the last one whose result is the list; and how many had begun when
         a list was returned that must be confirmed."""
         self._must_confirm = False
-        self._refused: dict[str, str] = {}
+        self.left_out: dict[str, str] = {}
         """Why stores are left out, by identifier."""
 
     @property
@@ -66,7 +67,10 @@ class Discovery:
         is_first = self._read_at is None
         number = self._begun = self._begun + 1
         try:
-            configs = self._usable(configs_of((yield call(self._call, mode)), self._refuse))
+            given = yield call(self._call, mode)
+            configs = self._usable(configs_of(given, self._refuse))
+            listed = {shown_key(key) for key in given}
+            self.left_out = {key: text for key, text in self.left_out.items() if key in listed}
         except Exception as error:
             if is_first:
                 raise
@@ -90,9 +94,10 @@ class Discovery:
     def _usable(self, configs: dict[str, StoreConfig]) -> dict[str, StoreConfig]:
         """Returns the stores that can be opened. A store with a bad new configuration keeps the one that it has."""
         usable: dict[str, StoreConfig] = {}
+        distinct = DistinctStores(self._registry.unchanged(configs))
         for key, config in configs.items():
             try:
-                self._registry.check(key, config)
+                distinct.add(self._registry.check(key, config))
             except PostroomError as error:
                 self._refuse(key, error)
                 known = self._registry.find(key)
@@ -100,14 +105,14 @@ class Discovery:
                     usable[key] = known.config
             else:
                 usable[key] = config
-                self._refused.pop(key, None)
+                self.left_out.pop(key, None)
         return usable
 
     def _refuse(self, key: str, error: PostroomError) -> None:
         """Logs a store that cannot be used, once."""
         text = self._errors.of(error)
-        if self._refused.get(key) != text:
-            self._refused[key] = text
+        if self.left_out.get(key) != text:
+            self.left_out[key] = text
             _log.warning("store=%s is left out: %s", key, text)
 
     def _apply(self, configs: dict[str, StoreConfig]) -> Change:

@@ -177,6 +177,8 @@ class Dispatcher:
         tenant = visit.tenant
         async with self._stores.using(tenant, is_visit=True) as store:
             handled = self._handled
+            if self._errors is not None:
+                self._schedule.fits(store)  # `drain` does not look at the store before
             visit.pump = pump = Pump(
                 store, tenant.limited(self.box), handled.handlers, topics=handled.claimed_topics, visit=visit
             )
@@ -241,8 +243,10 @@ class Dispatcher:
         self._selection.ended(Batch(key, claimed, visit.time.take(), tenant.config.weight))
         if self._errors is None:
             self._schedule.visit_claimed(tenant)
-        if self._is_stopping or self._stores.has_waiting(tenant):
+        if self._is_stopping:
             return False
+        if visit.total >= self.box.work.batch_size and self._stores.has_waiting(tenant):
+            return False  # after a whole batch: to open another store costs more than some messages
         if self._ready and not self._has_place_besides(visit):
             self._ready[key] = tenant  # it comes last
             selected = self._selection.select(self._ready.keys())

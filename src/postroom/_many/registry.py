@@ -77,11 +77,16 @@ class Registry:
         self._unconfirmed = gone
         return True
 
-    def check(self, key: str, config: StoreConfig) -> None:
-        """Raises if a store cannot have this configuration. Does nothing for one that it has."""
+    def check(self, key: str, config: StoreConfig) -> Tenant:
+        """Returns the store with this configuration. Raises if there can be none."""
         known = self._tenants.get(key)
-        if known is None or known.config != config:
-            Tenant(key, config, self._factory).make()
+        checked = known if known is not None and known.config == config else Tenant(key, config, self._factory)
+        _ = checked.facts  # makes a store object, if there was none
+        return checked
+
+    def unchanged(self, configs: Mapping[str, StoreConfig]) -> list[Tenant]:
+        """Returns the stores that have the same configuration in this list."""
+        return [tenant for tenant in self if configs.get(tenant.key) == tenant.config]
 
     def replace(self, configs: Mapping[str, StoreConfig]) -> Change:
         """Makes this the list of stores."""

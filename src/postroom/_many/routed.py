@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from postroom._kernel.observer import Event
 from postroom._kernel.program import Async, Program, Sync, call, verb
 from postroom._kernel.texts import ErrorTexts
-from postroom._many.servers import AsyncOpenStores, OpenStores, SyncOpenStores
+from postroom._many.servers import AsyncOpenStores, SyncOpenStores
 from postroom._many.tenant import Tenant
+from postroom._many.tenants import Tenants
 from postroom._room_store import ROOM_VERBS
 from postroom.errors import StoreKeyMissing
 from postroom.spi import Features, Tx, Verb, Waker
@@ -19,11 +20,12 @@ from postroom.spi import Features, Tx, Verb, Waker
 class RoutedVerbs:
     """A store that is opened for each call, and may be closed after it."""
 
-    def __init__(self, tenant: Tenant, stores: OpenStores, errors: ErrorTexts) -> None:
+    def __init__(self, tenant: Tenant, tenants: Tenants) -> None:
         self._tenant = tenant
-        self._stores = stores
+        self._stores = tenants.stores
+        self._transactions = tenants.transactions
         self.name = tenant.key
-        self.errors = errors
+        self.errors = tenants.errors
 
     @property
     def features(self) -> Features:
@@ -70,7 +72,9 @@ def _routed(declared: Verb) -> Callable[..., Program[object]]:
     """Returns a method that calls the verb of this name on the open store."""
 
     def routed(self: RoutedVerbs, *args: object, **kwargs: object) -> Program[object]:
-        stores = self._stores
+        stores, tx = self._stores, kwargs.get("tx")
+        if tx is not None:
+            self._transactions.check(self._tenant, tx)
         opened = yield call(stores.enter, self._tenant)
         try:
             return (yield call(getattr(opened.store, declared.name), *args, **kwargs))
@@ -130,6 +134,16 @@ MANY: Final = "many"
 ANY_FEATURES = Features(durable=True, transactional=True, joins=True, guard=True)
 """What the boxes of a room with many stores may need. Each store is checked when it is first looked at."""
 
+ANY_TX_CLASSES: Final = (
+    "asyncpg.Connection",
+    "asyncpg.PoolConnectionProxy",
+    "psycopg.AsyncConnection",
+    "aiosqlite.Connection",
+    "sqlalchemy.AsyncConnection",
+    "sqlalchemy.AsyncSession",
+)
+"""The class names of the transactions that handlers may get. Each store is checked when it is first looked at."""
+
 
 class UnroutedStore:
     """The store of boxes that name no tenant: they only have the handlers. Each of its verbs raises."""
@@ -137,7 +151,7 @@ class UnroutedStore:
     name = MANY
     features = ANY_FEATURES
     addresses: frozenset[str] = frozenset()
-    tx_classes: Sequence[str] = ()
+    tx_classes = ANY_TX_CLASSES
 
     def __init__(self, errors: ErrorTexts) -> None:
         self.errors = errors

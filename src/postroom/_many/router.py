@@ -113,13 +113,19 @@ class Router(Generic[InboxT, OutboxT, GuardT, StoreT]):
             StoreNotFound: the room has no such store. It is a LookupError.
         """
         tenant = self._get(key)
-        return self._once(tenant, "", lambda: self._store(tenant, self._tenants.stores, self._tenants.errors))
+        return self._once(tenant, "", lambda: self._store(tenant, self._tenants))
 
     @property
     def keys(self) -> list[str]:
         """The identifiers of all stores, in order."""
         self._refresh()
         return [tenant.key for tenant in self._registry]
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """Why stores of the last discovery are left out, by identifier."""
+        discovery = self._tenants.discovery
+        return {} if discovery is None else dict(discovery.left_out)
 
     @property
     def open_stores(self) -> dict[str, int]:

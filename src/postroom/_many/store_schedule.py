@@ -91,7 +91,7 @@ class StoreSchedule:
         self._process = process
         self.errors = errors
         self._dispatchers: dict[str, ReadyStores] = {}
-        self._fits = fits
+        self.fits = fits
         self._clean = clean
         self._clean_seconds = clean_seconds
         self._look_seconds = look_seconds
@@ -296,7 +296,7 @@ class StoreSchedule:
 
     async def _attend(self, store: WorkerStore, entry: Entry, lease: timedelta) -> Attendance:
         if not entry.is_fit:
-            self._fits(store)
+            self.fits(store)
             entry.is_fit = True
         boxes = list(self._dispatchers)
         if isinstance(store, Attendant):

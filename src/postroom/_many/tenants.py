@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import cast
 
 from postroom._boxes import check
 from postroom._connect import open_store, server_of
@@ -17,8 +18,10 @@ from postroom._kernel.texts import ErrorTexts, Redact
 from postroom._kernel.verified import Verified
 from postroom._many.config import DEFAULT_REFRESH, Discover, StoreConfig, StoreConfigs, configs_of, with_store
 from postroom._many.discovery import Discovery
+from postroom._many.distinct import DistinctStores
 from postroom._many.registry import Change, Registry
 from postroom._many.servers import AsyncOpenStores, OpenStores, SyncOpenStores
+from postroom._many.transactions import OpenTransactions, TrackedStore, TransactionCheck
 from postroom._room_store import WorkerStore
 from postroom.errors import ArgumentTypeError, ArgumentValueError, FeatureMissing, PostroomError
 
@@ -45,6 +48,7 @@ class StoreMaker:
 
     def __init__(self, defaults: StoreDefaults) -> None:
         self._defaults = defaults
+        self.transactions = OpenTransactions()
 
     def make(self, key: str, config: StoreConfig, verified: Verified) -> WorkerStore:
         from postroom._stores.for_room import wrap_for_room  # which imports asyncio
@@ -65,7 +69,7 @@ class StoreMaker:
         )
         if defaults.require_durable and not store.features.durable:
             raise FeatureMissing("it keeps nothing when its process ends, and require_durable is set")
-        return wrap_for_room(
+        wrapped = wrap_for_room(
             store,
             defaults.mode,
             defaults.observers,
@@ -74,6 +78,7 @@ class StoreMaker:
             name=key,
             verified=verified,
         )
+        return cast("WorkerStore", TrackedStore(wrapped, defaults.mode, self.transactions))
 
     def server_of(self, config: StoreConfig) -> str:
         return server_of(config.url)
@@ -95,7 +100,9 @@ class Tenants:
         self._mode = defaults.mode
         self.errors = ErrorTexts(defaults.redact)
         per_server = check.count("open_stores", open_stores)
-        self.registry = Registry(StoreMaker(defaults))
+        maker = StoreMaker(defaults)
+        self.registry = Registry(maker)
+        self.transactions = TransactionCheck(maker.transactions, self.registry)
         self.stores: OpenStores = (AsyncOpenStores if self._mode == "async" else SyncOpenStores)(per_server)
         self.discovery: Discovery | None = None
         if discover is not None:
@@ -108,9 +115,10 @@ class Tenants:
 
     def _set(self, configs: dict[str, StoreConfig]) -> None:
         """Makes this the fixed list of stores. Its options are checked before any I/O."""
+        distinct = DistinctStores()
         for key, config in configs.items():
             try:
-                self.registry.check(key, config)
+                distinct.add(self.registry.check(key, config))
             except PostroomError as error:
                 raise with_store(key, error) from None
         self.registry.replace(configs)

@@ -169,6 +169,8 @@ class TenantWorkers:
                 raise FeatureMissing(f"this store cannot keep the order of groups: {box.box.key} cannot be FIFO")
             if not store.features.transactional and any(handler.transactional for handler in box.handlers):
                 raise FeatureMissing(f"this store has no transactions, which a handler of {box.box.key} needs")
+            for handler in box.handlers:
+                handler.check_transaction(store.tx_classes)
 
     # -- cleaning ------------------------------------------------------------------------------------------------
 

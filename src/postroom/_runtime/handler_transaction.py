@@ -31,6 +31,8 @@ class HandlerTransactions:
         self._results = results
         self._outcomes = outcomes
         self._in_hand = in_hand
+        self.is_stopping = False
+        """Whether units that wait for their transaction are released."""
 
     async def run(self, unit: WorkUnit) -> bool | Fault:
         """Handles a unit in one transaction. Returns True if every message succeeded; or a fault, if the handler
@@ -42,6 +44,8 @@ class HandlerTransactions:
         try:
             async with self._store.transaction() as tx:
                 has_begun = True
+                if self.is_stopping:
+                    raise _RollBack  # noqa: TRY301
                 with handling.opened(self._store) as scope:
                     outcomes = await self._executor.run(unit, tx)
                 if scope.refusal is not None:
@@ -54,6 +58,9 @@ class HandlerTransactions:
                 if not all(kept):
                     raise _RollBack  # noqa: TRY301
         except _RollBack:
+            if outcomes == []:  # the handler was not called
+                self._outcomes.release(unit.messages)
+                return False
             return outcomes if isinstance(outcomes, Fault) else self._rolled_back(unit, outcomes, kept)
         except Exception as error:  # noqa: BLE001 - an error of the transaction counts as one of the handler
             fault = self._fault_of(error, unit, has_begun=has_begun)

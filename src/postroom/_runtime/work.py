@@ -85,7 +85,7 @@ class Work:
 
     def stop(self) -> None:
         """Releases the messages that are not begun, and begins with no others."""
-        self._is_stopping = True
+        self._is_stopping = self._transactions.is_stopping = True
         for unit in chained(*self._backlog.clear()):
             self._outcomes.release(unit.messages)
 

@@ -192,11 +192,12 @@ class Session:
 
     async def chosen(self) -> list[str]:
         """Returns the identifiers of the stores that the command works on. Raises StoreNotFound for an unknown one."""
-        if self.keys is None:
-            await self.room.refresh()
-            return self.room.router.keys
         await self.room.refresh()
-        return list(dict.fromkeys(self.room.router.store(key).name for key in self.keys))
+        router = self.room.router
+        keys = [*router.keys, *router.left_out] if self.keys is None else list(dict.fromkeys(self.keys))
+        left_out = {key: text for key, text in router.left_out.items() if key in keys and key not in router}
+        self.failures.update(left_out)
+        return [router.store(key).name for key in dict.fromkeys(keys) if key not in left_out]
 
     def _failed(self, result: StoreResult[R]) -> bool:
         """Records the error of a store. A wrong argument is no error of a store and is raised, as is a bug."""

@@ -44,9 +44,20 @@ def room_of(path: Path) -> Postroom:
             _refuse_unknown(path, f"stores.{key}.", value, STORE_OPTIONS)
     stores, options = _filled(path, "stores", stores), _filled(path, "room", options)
     try:
+        usable = [_is_usable(key, value) for key, value in stores.items()]
+        if any(usable) and not all(usable):
+            return Postroom(discover=lambda: stores, **options)  # which leaves out the others, and has their errors
         return Postroom(stores=stores, **options)
     except PostroomError as error:
         raise ArgumentValueError(f"{path}: {error}") from None
+
+
+def _is_usable(key: str, value: Any) -> bool:
+    try:
+        Postroom(stores={key: value})
+    except PostroomError:
+        return False
+    return True
 
 
 def _read(path: Path) -> dict[str, Any]:

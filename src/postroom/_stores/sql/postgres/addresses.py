@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, unquote
 
 from postroom._stores.sql.network import ClientPool
 from postroom._stores.sql.transactions import class_names
+from postroom.spi import Tx
 
 _LOCAL = {"", "localhost", "127.0.0.1", "::1", "/run/postgresql", "/var/run/postgresql", "/tmp"}  # noqa: S108
 """Names of this machine. The folders are those in which servers usually have their sockets."""
@@ -70,11 +71,44 @@ def of_pool(pool: ClientPool) -> Addresses | None:
         return None  # another version of the client library has them elsewhere
 
 
+def of_tx(tx: Tx) -> frozenset[str]:
+    """Returns the addresses of the database of a caller's transaction; empty if they are not known, or for a socket."""
+    try:
+        given = _parameters_of_tx(tx)
+    except Exception:  # noqa: BLE001 - the connection is closed, or another version has them elsewhere
+        return frozenset()
+    if given is None or any(not host or host.startswith("/") for host, _ in _hosts_and_ports(given)):
+        return frozenset()
+    found = of_parameters(given)
+    return found.known if found else frozenset()
+
+
+def _parameters_of_tx(tx: Tx) -> Mapping[str, object] | None:
+    names = class_names(tx)
+    if "psycopg.AsyncConnection" in names or "psycopg.Connection" in names:
+        return {"host": tx.info.host, "port": tx.info.port, "database": tx.info.dbname}
+    if "asyncpg.Connection" in names or "asyncpg.PoolConnectionProxy" in names:
+        address = tx._addr  # noqa: SLF001 - it has no public name for it
+        host, port = address if isinstance(address, tuple) else ("", "")
+        return {"host": host, "port": port, "database": tx._params.database}  # noqa: SLF001
+    if hasattr(tx, "in_atomic_block"):  # Django's
+        return _parameters_of_tx(tx.connection)
+    if hasattr(tx, "get_bind"):  # a SQLAlchemy session
+        return _parameters_of_tx(tx.get_bind())
+    return _parameters_of_engine(getattr(tx, "engine", None))  # of a SQLAlchemy connection; of an engine: itself
+
+
 def _of_engine(engine: ClientPool) -> Addresses | None:
+    given = _parameters_of_engine(engine)
+    return None if given is None else of_parameters(given)
+
+
+def _parameters_of_engine(engine: ClientPool) -> Mapping[str, object] | None:
     connect = engine.pool._creator  # noqa: SLF001 - nothing else has the parameters together with `connect_args`
     if connect.__module__ != "sqlalchemy.engine.create":
         return None
-    return of_parameters(inspect.getclosurevars(connect).nonlocals["cparams"])
+    parameters: Mapping[str, object] = inspect.getclosurevars(connect).nonlocals["cparams"]
+    return parameters
 
 
 def _of_asyncpg(pool: ClientPool) -> Addresses | None:

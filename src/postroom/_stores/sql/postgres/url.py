@@ -89,6 +89,11 @@ def server_of(_scheme: str, rest: str) -> str:
     return f"{DIALECT} {addresses.server_of(_settings(rest)[1].url)}"
 
 
+def addresses_of_tx(tx: object) -> frozenset[str]:
+    """Returns the addresses of the database of a caller's transaction, if they are known without I/O."""
+    return addresses.of_tx(tx)
+
+
 def open_probe(_options: StoreOptions) -> PostgresProbe:
     """Returns a probe for the stores of one server."""
     return PostgresProbe(_probe_pool)
