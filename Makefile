@@ -9,7 +9,7 @@ READY := $(VENV)/ready
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check unit requirements wheel mutants chaos bench bench-postgres bench-redis bench-many clean
+.PHONY: help demo test check unit requirements wheel mutants chaos bench bench-postgres bench-redis bench-many bench-service clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -39,7 +39,8 @@ mutants: $(READY) ## Whether tests notice when the code is wrong: applies requir
 
 chaos: $(READY) ## Killed workers and servers, failover, every order of statements, every state of the FIFO rules: half an hour
 	POSTROOM_CHAOS=1 POSTROOM_HISTORIES=700 POSTROOM_RESTARTS=200 $(BIN)/pytest tests/postgres_chaos tests/redis_chaos tests/join_load tests/many \
-		tests/exploration tests/histories tests/runtime/test_kill.py tests/runtime/test_order.py --quiet -s
+		tests/exploration tests/histories tests/runtime/test_kill.py tests/runtime/test_order.py \
+		tests/scenarios/test_guard_kills.py --quiet -s
 
 requirements: $(READY) ## Whether each requirement of the built areas is proven; rewrites requirements/coverage.md
 	$(BIN)/python tools/requirements.py
@@ -68,6 +69,9 @@ bench-redis: $(READY) ## Speed on Redis, beside saq, arq, dramatiq, taskiq, stre
 
 bench-many: $(READY) ## What many stores cost in one room, and how they affect each other
 	$(BIN)/python -m benchmarks.many $(BENCH)
+
+bench-service: $(READY) ## Requests per second of the HTTP service, next to a bare Starlette endpoint
+	$(BIN)/python -m benchmarks.service $(BENCH)
 
 clean: ## Remove what make made
 	rm -rf $(VENV) .venv-bench .build

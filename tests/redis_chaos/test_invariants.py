@@ -18,7 +18,7 @@ from tests.redis import open_at
 from tests.redis_chaos.workload import new_prefix
 from tests.redis_invariants import Snapshot, complaints
 
-KEY = "inbox:lines"
+KEY = "outbox:lines"
 LATER = datetime.now(UTC) + timedelta(hours=1)
 
 
@@ -34,13 +34,13 @@ async def prefix(server: RedisServer) -> AsyncIterator[str]:
     name = new_prefix()
     store = open_at(server.url(), "async", prefix=name)
     async with Postroom(store=store) as room:
-        box = room.inbox("lines", order="fifo")
+        box = room.outbox("lines", order="fifo")
         owner = OwnerToken.new()
         await box.enqueue_many([_message(number) for number in range(12)])
         await box.enqueue("t", 1, source="other", message_id="0", group="other")
         await box.enqueue("t", 1, source="s", message_id="expires", group="e", due=LATER, expires=LATER)
         await box.enqueue("t", 1, source="s", message_id="collapses", group="c", due=LATER, collapse_key="price")
-        await box.already_processed(source="s", message_id="seen")
+        await store.record(box.box, [Draft("s", "seen")])
         await box.ack(owner, await box.claim(owner, 60, 1))
         await box.fail(owner, await box.claim(owner, 60, 1), "bad")
         await box.claim(owner, 60, 1)
@@ -51,7 +51,7 @@ async def prefix(server: RedisServer) -> AsyncIterator[str]:
 
 async def _add_joins(store: Any) -> None:
     """Adds a pending and an ended join."""
-    box = Box("inbox", "lines", order=Order(fifo=True))
+    box = Box("outbox", "lines", order=Order(fifo=True))
     for status in ("pending", "cancelled"):
         join = uuid4()
         await store.start_join(box, JoinDraft(join, "tenant", 2))

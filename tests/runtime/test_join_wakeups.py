@@ -88,3 +88,28 @@ async def test_by_the_last_step(room: Postroom, box: Outbox, seconds: float) -> 
         await box.enqueue_join_wait(join, on_complete_topic="next")
         await box.enqueue_many([NewMessage("step", {}) for _ in range(3)], join=join)
         assert await handled.get() == str(join)
+
+
+async def test_a_join_that_waits_for_its_deadline_keeps_nothing_from_a_worker(room: Postroom) -> None:
+    """Each claim looks at the join, and learns of the deadline."""
+    box = room.outbox(poll_interval=NEVER, max_poll_interval=NEVER)
+    handled: asyncio.Queue[str] = asyncio.Queue()
+
+    @box.handler("plain")
+    @box.handler("too late")
+    async def handle(message: Message[Any]) -> None:
+        handled.put_nowait(message.topic)
+
+    async def wait_until(deadline: datetime) -> None:
+        join = await box.start_join("acme", 1, deadline=deadline)
+        await box.enqueue("later", {}, due=datetime.now(UTC) + HOUR, join=join)
+        await box.enqueue_join_wait(join, on_fail_topic="too late")
+
+    async with room, asyncio.timeout(20):
+        await wait_until(datetime.now(UTC) + HOUR)
+        for _ in range(2):
+            await box.enqueue("plain", {})
+            assert await handled.get() == "plain"
+        await wait_until(datetime.now(UTC) + timedelta(seconds=0.3))
+        assert await handled.get() == "too late"
+        assert await room.is_ready()

@@ -175,7 +175,7 @@ class Dispatcher:
 
     async def _claim_and_handle(self, visit: Visit) -> None:
         tenant = visit.tenant
-        async with self._stores.using(tenant) as store:
+        async with self._stores.using(tenant, is_visit=True) as store:
             handled = self._handled
             visit.pump = pump = Pump(
                 store, tenant.limited(self.box), handled.handlers, topics=handled.claimed_topics, visit=visit
@@ -229,7 +229,10 @@ class Dispatcher:
     # -- during a visit ------------------------------------------------------------------------------------------
 
     def may_claim_again(self, visit: Visit, claimed: int) -> bool:
-        """Returns True if the selection gives the next batch to the same store, or no other store waits for it."""
+        """Returns True if the selection gives the next batch to the same store, or no other store waits for it.
+
+        A visit also ends if a call waits for a place on its server.
+        """
         if not self._is_current(visit):
             return False
         tenant = visit.tenant
@@ -238,7 +241,7 @@ class Dispatcher:
         self._selection.ended(Batch(key, claimed, visit.time.take(), tenant.config.weight))
         if self._errors is None:
             self._schedule.visit_claimed(tenant)
-        if self._is_stopping:
+        if self._is_stopping or self._stores.has_waiting(tenant):
             return False
         if self._ready and not self._has_place_besides(visit):
             self._ready[key] = tenant  # it comes last

@@ -1,7 +1,7 @@
 """Open stores: how many there may be on a server, and when they are closed.
 
-Stores on one host and port share a limit. A store that nothing uses is closed after some seconds (`OpenStore.is_idle`),
-and earlier if another store of the same server needs its place.
+Stores on one host and port share a limit (`places.Places`). Calls wait for a place in order. A store that nothing uses
+is closed after some seconds (`OpenStore.is_idle`), and earlier if another store of the same server needs its place.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import TypeAlias
 
 from postroom._kernel.local import PerLoop
 from postroom._kernel.program import Async, Program, Sync, call, verb
+from postroom._many.places import AsyncWaiter, Places, StoreCall, SyncWaiter, Waiter
 from postroom._many.tenant import OpenStore, Tenant
 from postroom._room_store import WorkerStore
 from postroom.errors import RoomClosed, StoreBusy, StoreNotFound
@@ -26,8 +27,6 @@ WAIT_SECONDS = 10.0
 """How long a call waits for a place on the server."""
 TICK_SECONDS = 0.5
 """The pause between two searches for idle stores."""
-RETRY_SECONDS = (0.01, 0.5)
-"""The pause between two attempts to get a place: the first, and the longest."""
 CLOSE_SECONDS = 10.0
 """How long a store may take to close. Its connections are left to the driver then."""
 
@@ -35,9 +34,10 @@ CLOSE_SECONDS = 10.0
 class OpenStoreVerbs:
     """The open stores of a room."""
 
-    _pause: Callable[[float], object]
+    _new_waiter: Callable[[], Waiter]
 
-    def _close_store(self, store: WorkerStore) -> object:
+    def _close(self, stores: list[OpenStore]) -> object:
+        """Closes stores, which are removed before. All are closed, even if the caller is cancelled."""
         raise NotImplementedError
 
     def _finish_closing(self) -> object:
@@ -47,218 +47,230 @@ class OpenStoreVerbs:
     def __init__(self, per_server: int) -> None:
         """`per_server`: how many stores may be open on one server."""
         self.per_server = per_server
-        self._lock = threading.Lock()  # never held during I/O: sync rooms are used by several threads
-        self._open: dict[str, dict[str, Tenant]] = {}
-        """By server and identifier. Those that were used least recently come first."""
+        self._lock = threading.Lock()  # never held during I/O: rooms are used by several threads
+        self._servers: dict[str, Places] = {}
         self._detached: set[OpenStore] = set()
         self._is_closed = False
 
     @verb
-    def enter(self, tenant: Tenant) -> Program[OpenStore]:
+    def enter(self, tenant: Tenant, *, is_visit: bool = False) -> Program[OpenStore]:
         """Begins a call: opens the store of a tenant, which stays open until `leave`.
 
         Raises StoreNotFound if the tenant was removed, and StoreBusy if too many stores of its server are in use.
         """
         give_up = time.monotonic() + WAIT_SECONDS
-        pause, longest = RETRY_SECONDS
-        while True:
+        request = StoreCall(tenant, self._new_waiter(), is_visit=is_visit)
+        with self._lock:
+            places = self._places(tenant.server)
+            places.waiting[request] = None
+        try:
+            while True:
+                with self._lock:
+                    begun = self._begin(places, request)
+                if begun is not None:
+                    break
+                if not (yield call(request.waiter.wait, give_up - time.monotonic())):
+                    raise StoreBusy(
+                        f"store {tenant.key!r} cannot be opened: {self.per_server} stores of its server are open and "
+                        "in use. Raise open_stores, or let fewer calls run at the same time"
+                    )
+        finally:
             with self._lock:
-                opened, to_close = self._take(tenant)
+                places.waiting.pop(request)
+                places.wake_first()
+        opened, removed = begun
+        if removed:
             try:
-                for each in to_close:
-                    yield from self._close(each)
+                yield call(self._close, removed)
             except BaseException:  # it was cancelled
-                if opened is not None:
-                    yield from self._leave(opened)
+                yield from self._leave(opened, is_visit=is_visit)
                 raise
-            if opened is not None:
-                return opened
-            if time.monotonic() > give_up:
-                raise StoreBusy(
-                    f"store {tenant.key!r} cannot be opened: {self.per_server} stores of its server are open and in "
-                    "use. Raise open_stores, or let fewer calls run at the same time"
-                )
-            yield call(self._pause, pause)
-            pause = min(pause * 2, longest)
+        return opened
 
     @verb
-    def leave(self, opened: OpenStore) -> Program[None]:
+    def leave(self, opened: OpenStore, *, is_visit: bool = False) -> Program[None]:
         """Ends a call."""
-        yield from self._leave(opened)
+        yield from self._leave(opened, is_visit=is_visit)
 
-    def _leave(self, opened: OpenStore) -> Program[None]:
+    def _leave(self, opened: OpenStore, *, is_visit: bool) -> Program[None]:
         with self._lock:
-            opened.calls -= 1
-            opened.idle_since = time.monotonic()
-            is_last = opened.is_detached and not opened.calls
-        if is_last:
-            yield from self._close_detached(opened)
+            self._places(opened.server).end(opened, is_visit=is_visit)
+            unused = self._take_detached([opened])
+        if unused:
+            yield call(self._close, unused)
 
-    def _take(self, tenant: Tenant) -> tuple[OpenStore | None, list[WorkerStore]]:
-        """Begins a call, if the store is open or can be opened. Also returns stores to close."""
+    def has_waiting(self, tenant: Tenant) -> bool:
+        """Returns True if calls wait for a place on the server of a tenant."""
+        return tenant.server in self._servers and bool(self._servers[tenant.server].waiting)
+
+    def _places(self, server: str) -> Places:
+        if server not in self._servers:
+            self._servers[server] = Places(server, self.per_server)
+        return self._servers[server]
+
+    def _begin(self, places: Places, request: StoreCall) -> tuple[OpenStore, list[OpenStore]] | None:
+        """Begins a call, if it is its turn. Also returns stores to close."""
         if self._is_closed:
             raise RoomClosed
-        opened = tenant.opened
+        tenant = request.tenant
         if tenant.is_removed:
-            if tenant.is_gone or opened is None:
+            if tenant.is_gone or tenant.opened is None:
                 raise StoreNotFound(f"store {tenant.key!r} was removed from this room")
-            opened.calls += 1
-            return opened, []
-        of_server = self._open.setdefault(tenant.server, {})
-        to_close: list[WorkerStore] = []
-        if opened is None:
-            to_close = self._make_place(of_server)
-            if len(of_server) >= self.per_server:
-                return None, to_close
-            opened = tenant.opened = OpenStore(tenant.make(), tenant.server)
-            self._watch()
-        of_server[tenant.key] = of_server.pop(tenant.key, tenant)
-        opened.calls += 1
-        return opened, to_close
+            tenant.opened.calls += 1  # for the handlers that run; it needs no place
+            tenant.opened.visits += request.is_visit
+            return tenant.opened, []
+        request.waiter.clear()
+        if not places.may_begin(request):
+            return None
+        begun = places.begin(request)
+        self._begun(begun[0])
+        return begun
 
-    def _watch(self) -> None:
-        """Called after a store was opened."""
+    def _begun(self, opened: OpenStore) -> None:
+        """Called when a call begins."""
 
-    def _make_place(self, of_server: dict[str, Tenant]) -> list[WorkerStore]:
-        """Removes stores that are idle for too long, and one more if the server is full. Returns them, to be closed."""
-        now = time.monotonic()
-        removed: list[WorkerStore] = []
-        for tenant in list(of_server.values()):
-            opened = tenant.opened
-            if opened is None or opened.calls or opened.stays_open:
-                continue
-            if opened.is_idle(now) or len(of_server) >= self.per_server:
-                removed += self._remove(tenant)
-        return removed
-
-    def _remove(self, tenant: Tenant) -> list[WorkerStore]:
-        """Removes the store object of a tenant. Returns it, if there is one."""
-        opened, tenant.opened = tenant.opened, None
-        if opened is None:
-            return []
-        self._open[opened.server].pop(tenant.key, None)
-        return [opened.store]
-
-    def _close(self, store: WorkerStore) -> Program[None]:
-        try:
-            yield call(self._close_store, store)
-        except Exception as error:  # noqa: BLE001 - its database may be gone
-            _log.info("store=%s did not close cleanly: %s", store.name, store.errors.of(error))
+    def _remove(self, tenants: Iterable[Tenant]) -> list[OpenStore]:
+        """Removes the store objects of tenants. Returns them."""
+        found = [(tenant, tenant.opened.server) for tenant in tenants if tenant.opened is not None]
+        return [opened for tenant, server in found for opened in self._places(server).remove(tenant)]
 
     @verb
     def close_idle(self, tenant: Tenant) -> Program[None]:
         """Closes the store of a tenant, unless a call uses it."""
         with self._lock:
             opened = tenant.opened
-            is_used = opened is None or opened.calls or opened.stays_open
-            stores = [] if is_used else self._remove(tenant)
-        for store in stores:
-            yield from self._close(store)
+            is_used = opened is None or opened.calls or tenant.stays_open
+            removed = [] if is_used else self._remove([tenant])
+        if removed:
+            yield call(self._close, removed)
 
     @verb
-    def detach(self, tenants: Iterable[Tenant]) -> Program[None]:
+    def detach(self, tenants: Sequence[Tenant]) -> Program[None]:
         """Closes the stores of tenants, each when the last call that uses it has ended. Later calls open new ones."""
         with self._lock:
-            detached = [tenant.opened for tenant in tenants if tenant.opened is not None]
-            for tenant in tenants:
-                opened = tenant.opened
-                self._remove(tenant)
-                if tenant.visits and tenant.is_removed:
-                    tenant.opened = opened  # for the handlers that run
+            in_use = [(tenant, tenant.opened) for tenant in tenants if tenant.visits and tenant.is_removed]
+            detached = self._remove(tenants)
+            for tenant, opened in in_use:
+                tenant.opened = opened  # for the handlers that run
             for opened in detached:
                 opened.is_detached = True
-            self._detached.update(detached)  # so that `close_all` closes them, if this is cancelled
-            unused = [opened for opened in detached if not opened.calls]
-        for opened in unused:
-            yield from self._close_detached(opened)
+            self._detached.update(detached)
+            unused = self._take_detached(detached)
+            self._wake_all()  # a tenant that is removed is not waited for
+        if unused:
+            yield call(self._close, unused)
 
-    def _close_detached(self, opened: OpenStore) -> Program[None]:
-        yield from self._close(opened.store)
-        self._detached.discard(opened)
+    def _take_detached(self, stores: list[OpenStore]) -> list[OpenStore]:
+        """Returns those of these stores that are detached and not used, to be closed."""
+        unused = [opened for opened in stores if opened in self._detached and not opened.calls]
+        self._detached.difference_update(unused)
+        return unused
 
     @verb
     def close_all(self) -> Program[None]:
         """Closes all stores. No store can be opened any more."""
         with self._lock:
             self._is_closed = True
-            tenants = [tenant for of_server in self._open.values() for tenant in of_server.values()]
-            stores = [store for tenant in tenants for store in self._remove(tenant)]
-            stores += [opened.store for opened in self._detached]
+            removed = self._remove([tenant for places in self._servers.values() for tenant in places.tenants()])
+            removed += self._detached
             self._detached.clear()
-        for store in stores:
-            yield from self._close(store)
+            self._wake_all()
+        yield call(self._close, removed)
         yield call(self._finish_closing)
+
+    def _wake_all(self) -> None:
+        for places in self._servers.values():
+            for request in places.waiting:
+                request.waiter.wake()
 
     def count(self) -> dict[str, int]:
         """Returns how many stores are open, by server."""
         with self._lock:
-            return {server: len(of_server) for server, of_server in self._open.items() if of_server}
-
-    def _closable(self) -> list[Tenant]:
-        """Returns the tenants whose stores are closed when nothing uses them."""
-        with self._lock:
-            tenants = [tenant for of_server in self._open.values() for tenant in of_server.values()]
-            return [tenant for tenant in tenants if tenant.opened is not None and not tenant.opened.stays_open]
+            return {places.server: len(places) for places in self._servers.values() if len(places)}
 
 
 class SyncOpenStores(OpenStoreVerbs, Sync):
     """For sync rooms. A store that is idle for too long is closed when another one is opened."""
 
-    _pause = staticmethod(time.sleep)
+    _new_waiter = SyncWaiter
 
-    def _close_store(self, store: WorkerStore) -> object:
-        return store.close()
+    def _close(self, stores: list[OpenStore]) -> None:
+        for opened in stores:
+            try:
+                opened.store.close()  # type: ignore[unused-coroutine]
+            except Exception as error:  # noqa: BLE001 - its database may be gone
+                _log_failed_close(opened.store, error)
 
     def _finish_closing(self) -> None:
-        """Does nothing: `_close_store` returns when the store is closed."""
+        """Does nothing: `_close` returns when the stores are closed."""
 
 
 class AsyncOpenStores(OpenStoreVerbs, Async):
     """For async rooms. A timer in each event loop closes the stores that are idle for too long."""
 
-    _pause = staticmethod(asyncio.sleep)
+    _new_waiter = AsyncWaiter
 
     def __init__(self, per_server: int) -> None:
         super().__init__(per_server)
         self._timers = PerLoop(_Timer)
         self._closing: PerLoop[set[asyncio.Task[None]]] = PerLoop(set)
 
-    async def _close_store(self, store: WorkerStore) -> None:
-        """Closes a store in a task, which goes on if the caller is cancelled."""
+    async def _close(self, stores: list[OpenStore]) -> None:
+        """Closes stores in tasks, in each event loop that has used them. The tasks go on if the caller is cancelled."""
+        here = asyncio.get_running_loop()
+        for opened in stores:
+            for loop in opened.loops - {here}:
+                with suppress(RuntimeError):  # that loop is closed
+                    loop.call_soon_threadsafe(self._start_closing, opened.store)
+        tasks = [self._start_closing(opened.store) for opened in stores]
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def _start_closing(self, store: WorkerStore) -> asyncio.Task[None]:
         closing = self._closing.get()
-        task = asyncio.create_task(_close_in_time(store))
+        task = asyncio.get_running_loop().create_task(_close_in_time(store))
         closing.add(task)
         task.add_done_callback(closing.discard)
-        await asyncio.shield(task)
+        return task
 
     async def _finish_closing(self) -> None:
         if closing := self._closing.get():
             await asyncio.wait(closing)
 
     @asynccontextmanager
-    async def using(self, tenant: Tenant) -> AsyncIterator[WorkerStore]:
+    async def using(self, tenant: Tenant, *, is_visit: bool = False) -> AsyncIterator[WorkerStore]:
         """Keeps the store of a tenant open."""
-        opened = await self.enter(tenant)
+        opened = await self.enter(tenant, is_visit=is_visit)
         try:
             yield opened.store
         finally:
-            await self.leave(opened)
+            await self.leave(opened, is_visit=is_visit)
 
-    def _watch(self) -> None:
+    def _begun(self, opened: OpenStore) -> None:
+        here = asyncio.get_running_loop()
+        if here not in opened.loops:
+            opened.loops = {here, *(loop for loop in opened.loops if not loop.is_closed())}
         self._timers.get().start(self._close_idle_for_too_long)
 
     async def _close_idle_for_too_long(self) -> bool:
         """Returns False if no store is left to close."""
-        now = time.monotonic()
-        for tenant in self._closable():
-            if tenant.opened is not None and tenant.opened.is_idle(now):
-                await self.close_idle(tenant)
-        return bool(self._closable())
+        with self._lock:
+            removed = [opened for places in self._servers.values() for opened in places.remove_idle()]
+            goes_on = any(places.open for places in self._servers.values())
+        await self._close(removed)
+        return goes_on
 
 
 async def _close_in_time(store: WorkerStore) -> None:
-    async with asyncio.timeout(CLOSE_SECONDS):
-        await store.close()
+    try:
+        async with asyncio.timeout(CLOSE_SECONDS):
+            await store.close()
+    except Exception as error:  # noqa: BLE001 - its database may be gone
+        _log_failed_close(store, error)
+
+
+def _log_failed_close(store: WorkerStore, error: Exception) -> None:
+    _log.info("store=%s did not close cleanly: %s", store.name, store.errors.of(error))
 
 
 OpenStores: TypeAlias = AsyncOpenStores | SyncOpenStores

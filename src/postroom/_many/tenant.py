@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -38,21 +39,20 @@ class StoreFactory(Protocol):
 class OpenStore:
     """A store object in use."""
 
-    __slots__ = ("calls", "idle_since", "is_detached", "opened_at", "server", "store")
+    __slots__ = ("calls", "idle_since", "is_detached", "loops", "opened_at", "server", "store", "visits")
 
     def __init__(self, store: WorkerStore, server: str) -> None:
         self.store = store
         self.server = server
         self.calls = 0
         """Calls that use the store at this moment."""
+        self.visits = 0
+        """How many of them are visits."""
+        self.loops: set[asyncio.AbstractEventLoop] = set()
+        """The event loops that have used it: each has connections."""
         self.opened_at = self.idle_since = time.monotonic()
         self.is_detached = False
         """Whether its tenant is removed or has another configuration: it is closed when the last call has ended."""
-
-    @property
-    def stays_open(self) -> bool:
-        """True if the store loses its data when it is closed."""
-        return not self.store.features.durable
 
     def is_idle(self, now: float) -> bool:
         """Returns True if the store was idle for as long as it was in use, or for `IDLE_SECONDS`.
@@ -63,7 +63,7 @@ class OpenStore:
         """
         shortest, longest = IDLE_SECONDS
         limit = min(max(self.idle_since - self.opened_at, shortest), longest)
-        return not self.calls and not self.stays_open and now - self.idle_since > limit
+        return not self.calls and now - self.idle_since > limit
 
 
 class Tenant:
@@ -98,6 +98,11 @@ class Tenant:
             store = self.make()
             self._facts = StoreFacts(store.features, store.addresses, tuple(store.tx_classes))
         return self._facts
+
+    @property
+    def stays_open(self) -> bool:
+        """True if the store loses its data when it is closed."""
+        return not self.facts.features.durable
 
     def make(self) -> WorkerStore:
         """Returns a new store object, which has no connections."""

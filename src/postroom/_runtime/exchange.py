@@ -185,6 +185,7 @@ class Exchanges:
     ) -> tuple[Sequence[bool], list[StoredMessage]]:
         if not limit:
             return await self._store.settle(self._box, outcomes), []
+        later: list[float] = []
         request = ClaimRequest(
             self._owner,
             self._box.work.lease,
@@ -192,9 +193,12 @@ class Exchanges:
             self._capacity.topics_to_claim(),
             self._in_hand.may_have_expired(now()),
             suspects=self._schedule.under_way == 1,  # only one of two claims may return a suspect
-            expect=self.expect,
+            expect=later.append,  # a store may call it in a thread
         )
-        return await self._store.exchange(self._box, outcomes, request)
+        result = await self._store.exchange(self._box, outcomes, request)
+        for seconds in later:
+            self.expect(seconds)
+        return result
 
     def _failed(self, error: Exception, outcomes: list[ClaimSettlement], *, is_refused: bool) -> None:
         """Keeps the outcomes of a failed exchange and pauses. `is_refused`: it handed in a refused outcome alone."""

@@ -21,7 +21,7 @@ from postroom._kernel.policy import Box
 from postroom._runtime.fault import Fault
 from postroom._runtime.message_log import name
 from postroom._runtime.plan import WorkUnit
-from postroom.errors import ArgumentTypeError, ArgumentValueError, Undecodable
+from postroom.errors import ArgumentTypeError, ArgumentValueError, StoreBusy, Undecodable
 from postroom.spi import Tx
 
 _log = logging.getLogger("postroom")
@@ -160,6 +160,8 @@ class Executor:
         if interrupt is not None:
             raise interrupt
         await self.end_cancellation()
+        if isinstance(error, StoreBusy):  # not the fault of the message: the stores of a server have too few places
+            return Fault("retry", self._box.work.idle[1], describe(error), error)
         return Fault("failed", None, describe(error), error)
 
     async def end_cancellation(self) -> None:

@@ -23,6 +23,7 @@ from postroom.cli.option_sets import with_sets
 from postroom.cli.purge import purge
 from postroom.cli.run import run
 from postroom.cli.schema import migrate, schema
+from postroom.cli.serve import serve
 from postroom.cli.status import status
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
@@ -50,6 +51,7 @@ def postroom(
 _COMMANDS: dict[str, Callable[..., None]] = {
     "demo": demo,
     "run": run,
+    "serve": serve,
     "status": status,
     "cancel": cancel,
     "purge": purge,

@@ -141,18 +141,19 @@ def begin_wait(join: JoinState, wait: JoinWait, entry: Entry) -> None:
 def look(box: Box, state: BoxState, entry: Entry, request: ClaimRequest, now: datetime) -> None:
     """Ends the join of a continuation if all its steps have ended; otherwise the continuation sleeps."""
     join = join_named(state, entry.waits_for)  # type: ignore[arg-type]
-    counts = count(state, join)
-    fails = join.wait is None or join.wait.fail_if_any_step_failed
     past = join.is_past_deadline(now)
-    status = status_of(counts, filled=join.is_filled, fail_if_any_step_failed=fails, is_past_deadline=past)
-    if status is JoinStatus.PENDING:
+    pending = _pending_step(state, join) if join.is_filled else None
+    if not past and (not join.is_filled or pending is not None):
         join.status = JoinStatus.PENDING  # a replay of its continuation opens a failed join again
-        if join.is_filled:
-            state.entries[_last_pending(state, join)].watched = True
+        if pending is not None:
+            pending.watched = True
         state.offer(entry, join.draft.deadline)
         if join.draft.deadline is not None and request.expect is not None:
             request.expect((join.draft.deadline - now).total_seconds())
         return
+    counts = count(state, join)
+    fails = join.wait is None or join.wait.fail_if_any_step_failed
+    status = status_of(counts, filled=join.is_filled, fail_if_any_step_failed=fails, is_past_deadline=past)
     join.end(status, counts, now)
     follow_up = join.wait and (join.wait.on_complete if status is JoinStatus.COMPLETED else join.wait.on_fail)
     if follow_up is not None:
@@ -165,8 +166,12 @@ def look(box: Box, state: BoxState, entry: Entry, request: ClaimRequest, now: da
         transitions.bury(box, state, entry, failure_of(counts), now)
 
 
-def _last_pending(state: BoxState, join: JoinState) -> int:
-    return max(id_ for id_, step in join.steps.items() if status_of_step(state, id_, step) is StepStatus.PENDING)
+def _pending_step(state: BoxState, join: JoinState) -> Entry | None:
+    """Returns a step that has not ended; None if all have. The one that came last probably ends last."""
+    for id_ in reversed(join.steps):
+        if status_of_step(state, id_, join.steps[id_]) is StepStatus.PENDING:
+            return state.entries[id_]
+    return None
 
 
 # -- reading -------------------------------------------------------------------------------------------------------

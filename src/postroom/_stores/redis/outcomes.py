@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from operator import attrgetter
 from uuid import UUID
 
 from postroom._stores.redis.codec import Arguments, decode, encode, id_texts, microseconds, target_arguments
 from postroom.spi import Claim, Result, Settlement
+
+_result_of = attrgetter("result")
 
 
 class Outcomes:
@@ -30,7 +33,7 @@ class Outcomes:
         ids_by_proof: dict[tuple[UUID, int], list[int]] = {}
         positions_by_proof: dict[tuple[UUID, int], list[int]] = {}
         # A success with a result is one of the others, and so are then all: of two of one claim, the first counts.
-        has_results = any(settlement.result is not None for settlement in settlements)
+        has_results = any(map(_result_of, settlements))
         # Consecutive successes mostly have the same owner and fence: their lists are looked up once.
         owner, fence = None, 0
         ids: list[int] = []
