@@ -195,7 +195,7 @@ async def test_a_store_has_its_own_limit(open_room: OpenRoom, engine: str, tmp_p
         gate.open()
         await gate.reached(12)
     assert gauges["acme"].most == 1
-    assert gauges["bolt"].most in {3, 4}, "4 if its visit began first"
+    assert gauges["bolt"].most >= 3, "4 while no handler of acme runs"
 
 
 async def test_a_store_that_cannot_do_what_the_boxes_need_is_left_out(
