@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from postroom import StoreConfig
+from postroom import SchemaMissing, StoreConfig
 from tests.many.conftest import OpenRoom
 from tests.many.stores import Handled, migrated, new_database
 from tests.runtime.support import Logged, put
@@ -53,3 +53,9 @@ class TestSchema:
         )
         with pytest.raises(Exception, match="migrate"):
             await put(not_here.router.inbox("other"), "1")
+
+
+async def test_a_store_without_tables_says_what_to_do(open_room: OpenRoom, tmp_path: Path) -> None:
+    room = open_room({"acme": f"sqlite:///{tmp_path}/acme.db"})
+    with pytest.raises(SchemaMissing, match=r"store 'acme' has no tables: call migrate_stores\(\) on the room"):
+        await room.router.inbox("acme").enqueue("t", "x", source="s", message_id="1")

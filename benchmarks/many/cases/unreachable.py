@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import count as count_from
 from itertools import cycle
 from statistics import median
 
@@ -65,13 +66,14 @@ def unreachable_stores(count: int, missing_database: str | None = None) -> Itera
             listener.listen(128)  # the system accepts; the program never reads
             return f"postgresql://postgres@{HOST}:{listener.getsockname()[1]}/db"
 
+        names = count_from(1)
         kinds: list[Callable[[], str]] = [
             silent,
             lambda: f"postgresql://postgres@{HOST}:{free_port()}/db",
-            lambda: "sqlite:////no/such/folder/store.db",
+            lambda: f"sqlite:////no/such/folder/store{next(names)}.db",
         ]
         if missing_database is not None:
-            kinds.append(lambda: missing_database)
+            kinds.append(lambda: f"{missing_database}{next(names)}")
         yield {f"bad{number}": make() for number, make in zip(range(count), cycle(kinds), strict=False)}
 
 

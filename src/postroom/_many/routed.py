@@ -13,7 +13,7 @@ from postroom._many.servers import AsyncOpenStores, SyncOpenStores
 from postroom._many.tenant import Tenant
 from postroom._many.tenants import Tenants
 from postroom._room_store import ROOM_VERBS
-from postroom.errors import StoreKeyMissing
+from postroom.errors import SchemaMissing, SchemaOutdated, StoreKeyMissing
 from postroom.spi import Features, Tx, Verb, Waker
 
 
@@ -78,6 +78,12 @@ def _routed(declared: Verb) -> Callable[..., Program[object]]:
         opened = yield call(stores.enter, self._tenant)
         try:
             return (yield call(getattr(opened.store, declared.name), *args, **kwargs))
+        except (SchemaMissing, SchemaOutdated) as error:
+            what = "has no tables" if isinstance(error, SchemaMissing) else "has tables of an earlier version"
+            raise type(error)(
+                f"store {self.name!r} {what}: call migrate_stores() on the room, run `postroom migrate --stores FILE`, "
+                "or set deploy_schema=True"
+            ) from error
         finally:
             yield call(stores.leave, opened)
 
