@@ -87,8 +87,8 @@ def test_a_put_does_not_change_a_continuation(outbox: Outbox, topic: str) -> Non
     assert (message.topic, message.payload, message.correlation_id) == ("done", None, "mine")
 
 
-@pytest.mark.parametrize("store", ["memory", "sqlite", "postgres"])
-@pytest.mark.req("C-36")
+@pytest.mark.parametrize("store", ["memory", "sqlite", "postgres", "redis"])
+@pytest.mark.req("OBX-087", "C-36")
 def test_a_put_does_not_change_what_follows_a_join(outbox: Outbox) -> None:
     """The continuation is an ordinary message now, until it is claimed."""
     join = outbox.start_join("acme", 1)
@@ -117,9 +117,9 @@ def test_a_put_does_not_change_a_dead_continuation(outbox: Outbox) -> None:
     assert [message.topic for message in outbox.claim(WORKER, 60)] == ["done"]
 
 
-@pytest.mark.parametrize("store", ["memory", "sqlite", "postgres"])
+@pytest.mark.parametrize("store", ["memory", "sqlite", "postgres", "redis"])
 @pytest.mark.parametrize("length", [2, 3])
-@pytest.mark.req("C-36")
+@pytest.mark.req("OBX-090", "C-36")
 def test_joins_do_not_wait_for_each_other_in_a_circle(outbox: Outbox, length: int) -> None:
     joins = [outbox.start_join("acme", 2) for _ in range(length)]
     waits = [outbox.enqueue_join_wait(join, on_complete_topic="done") for join in joins]
@@ -135,7 +135,8 @@ def test_joins_do_not_wait_for_each_other_in_a_circle(outbox: Outbox, length: in
     assert outbox.attach_message_to_join(other, waits[-1])
 
 
-@pytest.mark.parametrize("store", ["memory", "sqlite", "postgres"])
+@pytest.mark.parametrize("store", ["memory", "sqlite", "postgres", "redis"])
+@pytest.mark.req("OBX-090")
 def test_an_ended_join_closes_no_circle(outbox: Outbox) -> None:
     first, second = outbox.start_join("acme", 1), outbox.start_join("acme", 1)
     waits = [outbox.enqueue_join_wait(join, False, on_complete_topic="done") for join in (first, second)]
