@@ -55,6 +55,17 @@ _WITHOUT_VARIANTS = frozenset({"sqlite", "memory"})
 DEFAULT_DIALECT = "postgresql"
 _EXAMPLES = ("sqlite:///shop.db", "postgresql://host/shop", "redis://host")
 
+TRANSACTION_CLASSES = (
+    "asyncpg.Connection",
+    "asyncpg.PoolConnectionProxy",
+    "psycopg.AsyncConnection",
+    "aiosqlite.Connection",
+    "sqlalchemy.AsyncConnection",
+    "sqlalchemy.AsyncSession",
+)
+"""The class names of the transactions that the handlers of a room with many stores may get. Each store is checked when
+it is first looked at; its module is not imported before."""
+
 
 def open_store(url: str | None, *, mode: Mode, **given: Any) -> Any:
     """Returns a store for a URL. The store connects when its first verb is called."""

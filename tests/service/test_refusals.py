@@ -175,3 +175,11 @@ async def test_a_request_id_is_returned(given: str, kept: bool) -> None:
     async with serving() as client:
         response = await client.get("/v1", headers={"X-Request-ID": given})
     assert (response.headers["x-request-id"] == given) is kept
+
+
+@pytest.mark.parametrize("payload", ["Ð", "a", "a b=", 7, None])
+async def test_a_payload_that_is_no_base64(payload: object) -> None:
+    message = {"topic": "t", "payload": payload, "payloadEncoding": "base64", "source": "s", "messageId": "1"}
+    async with serving() as client:
+        response = await client.post("/v1/inboxes/orders/messages", json=message)
+    assert "base64" in problem(response, 400)

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from postroom._connect import TRANSACTION_CLASSES
 from postroom._kernel.observer import Event
 from postroom._kernel.program import Async, Program, Sync, call, verb
 from postroom._kernel.texts import ErrorTexts
@@ -140,16 +141,6 @@ MANY: Final = "many"
 ANY_FEATURES = Features(durable=True, transactional=True, joins=True, guard=True)
 """What the boxes of a room with many stores may need. Each store is checked when it is first looked at."""
 
-ANY_TX_CLASSES: Final = (
-    "asyncpg.Connection",
-    "asyncpg.PoolConnectionProxy",
-    "psycopg.AsyncConnection",
-    "aiosqlite.Connection",
-    "sqlalchemy.AsyncConnection",
-    "sqlalchemy.AsyncSession",
-)
-"""The class names of the transactions that handlers may get. Each store is checked when it is first looked at."""
-
 
 class UnroutedStore:
     """The store of boxes that name no tenant: they only have the handlers. Each of its verbs raises."""
@@ -157,7 +148,7 @@ class UnroutedStore:
     name = MANY
     features = ANY_FEATURES
     addresses: frozenset[str] = frozenset()
-    tx_classes = ANY_TX_CLASSES
+    tx_classes = TRANSACTION_CLASSES
 
     def __init__(self, errors: ErrorTexts) -> None:
         self.errors = errors

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from datetime import UTC, datetime
 from http import HTTPStatus
 from urllib.parse import unquote_to_bytes
@@ -163,6 +162,6 @@ def decoded(name: str, value: object, encoding: wire.Encoding) -> object:
     try:
         if isinstance(value, str):
             return base64.b64decode(value, validate=True)
-    except binascii.Error:
+    except ValueError:  # binascii.Error is one, too
         pass
     raise Refused(HTTPStatus.BAD_REQUEST, f"{name} must be a text in base64")
