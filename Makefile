@@ -9,7 +9,7 @@ READY := $(VENV)/ready
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check unit requirements wheel mutants chaos bench bench-postgres bench-redis bench-many bench-service clean
+.PHONY: help demo test check unit requirements wheel mutants chaos bench bench-postgres bench-redis bench-many bench-service bench-idempotency clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -72,6 +72,9 @@ bench-many: $(READY) ## What many stores cost in one room, and how they affect e
 
 bench-service: $(READY) ## Requests per second of the HTTP service, next to a bare Starlette endpoint
 	$(BIN)/python -m benchmarks.service $(BENCH)
+
+bench-idempotency: $(READY) ## Requests per second with idempotency keys, next to hand-written SQL
+	$(BIN)/python -m benchmarks.idempotency $(BENCH)
 
 clean: ## Remove what make made
 	rm -rf $(VENV) .venv-bench .build

@@ -24,6 +24,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 TOKEN = secrets.token_hex(16)
+EXPECTED = (b"200", b"Acquired")
+"""The status, and a part of the body, of each response."""
 
 
 class Measured(NamedTuple):
@@ -53,11 +55,16 @@ def _listens(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def _requests(count: int) -> list[bytes]:
+    """Returns requests with new keys."""
+    return [_request(secrets.token_hex(8)) for _ in range(count)]
 
 
 def _request(key: str) -> bytes:
@@ -66,9 +73,11 @@ def _request(key: str) -> bytes:
     return f"{head}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
 
 
-async def call(port: int, connections: int, requests: int) -> Measured:
-    """Sends requests with new keys, over connections that stay open."""
-    left = iter([_request(secrets.token_hex(8)) for _ in range(requests)])
+async def call(
+    port: int, connections: int, requests: list[bytes], expected: tuple[bytes, bytes] = EXPECTED
+) -> Measured:
+    """Sends requests over connections that stay open."""
+    left = iter(requests)
     seconds: list[float] = []
     streams = [await asyncio.open_connection("127.0.0.1", port) for _ in range(connections)]
 
@@ -78,11 +87,11 @@ async def call(port: int, connections: int, requests: int) -> Measured:
             writer.write(raw)
             head = await reader.readuntil(b"\r\n\r\n")
             length = re.search(rb"content-length: (\d+)", head, re.IGNORECASE)
-            if not head.startswith(b"HTTP/1.1 200") or length is None:
+            if not head.startswith(b"HTTP/1.1 " + expected[0]) or length is None:
                 raise RuntimeError(head.decode())
             body = await reader.readexactly(int(length[1]))
             seconds.append(time.perf_counter() - began)
-            if b"Acquired" not in body:
+            if expected[1] not in body:
                 raise RuntimeError(body.decode())
         writer.close()
 
@@ -90,11 +99,11 @@ async def call(port: int, connections: int, requests: int) -> Measured:
     await asyncio.gather(*(work(*each) for each in streams))
     total = time.perf_counter() - began
     ordered = sorted(seconds)
-    return Measured(requests / total, ordered[len(ordered) // 2], ordered[int(len(ordered) * 0.99)])
+    return Measured(len(requests) / total, ordered[len(ordered) // 2], ordered[int(len(ordered) * 0.99)])
 
 
 async def measure(url: str, connections: int, requests: int, rounds: int) -> None:
-    ours, bare = _free_port(), _free_port()
+    ours, bare = free_port(), free_port()
     flags = ("--url", url, "--port", str(ours), "--tokens", f"bench={TOKEN}", "--log-level", "warning")
     results: dict[int, list[Measured]] = {ours: [], bare: []}
     with (
@@ -102,10 +111,10 @@ async def measure(url: str, connections: int, requests: int, rounds: int) -> Non
         server(bare, "-m", "benchmarks.bare_service", url, str(bare)),
     ):
         for port in results:
-            await call(port, connections, connections)  # warm
+            await call(port, connections, _requests(connections))  # warm
         for _ in range(rounds):
             for port, measured in results.items():
-                measured.append(await call(port, connections, requests))
+                measured.append(await call(port, connections, _requests(requests)))
     for name, port in (("service", ours), ("bare endpoint", bare)):
         median = Measured(*(statistics.median(column) for column in zip(*results[port], strict=True)))
         print(

@@ -7,6 +7,7 @@ A module of the table is imported when a URL names it. It has
 * `addresses_of_tx(tx)`, optional: the `addresses` of the database of a caller's transaction, without I/O;
 * `open_probe(options)`, optional: a `Probe` that finds new messages in the stores of one server;
 * `open_hub(scheme, rest, options)`, optional: a `Hub` on the database of a URL;
+* `TX_CLASSES`, optional: the class names of the transactions that handlers of its stores may get, as in `tx_classes`;
 * `ERROR_PACKAGES`, optional: the packages whose errors say what is wrong with the database, for the command line;
 * `DIALECT` and `make_engine(prefix, schema)`, for SQL engines: the name that SQLAlchemy has for the database, and the
   engine, for `postroom.sqlalchemy`.
@@ -20,7 +21,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -41,6 +42,7 @@ ENTRY_POINTS = "postroom.stores"
 
 _POSTGRES = "postroom._stores.sql.postgres.url"
 _REDIS = "postroom._stores.redis.url"
+_HTTP = "postroom._stores.http.url"
 _MODULES = {
     "sqlite": "postroom._stores.sql.sqlite.url",
     "postgresql": _POSTGRES,
@@ -49,22 +51,13 @@ _MODULES = {
     "rediss": _REDIS,
     "unix": _REDIS,
     "memory": "postroom._stores.memory.url",
+    "http": _HTTP,
+    "https": _HTTP,
 }
 """By the part of the scheme before `+`: what follows it names a driver or a topology."""
-_WITHOUT_VARIANTS = frozenset({"sqlite", "memory"})
+_WITHOUT_VARIANTS = frozenset({"sqlite", "memory", "http", "https"})
 DEFAULT_DIALECT = "postgresql"
 _EXAMPLES = ("sqlite:///shop.db", "postgresql://host/shop", "redis://host")
-
-TRANSACTION_CLASSES = (
-    "asyncpg.Connection",
-    "asyncpg.PoolConnectionProxy",
-    "psycopg.AsyncConnection",
-    "aiosqlite.Connection",
-    "sqlalchemy.AsyncConnection",
-    "sqlalchemy.AsyncSession",
-)
-"""The class names of the transactions that the handlers of a room with many stores may get. Each store is checked when
-it is first looked at; its module is not imported before."""
 
 
 def open_store(url: str | None, *, mode: Mode, **given: Any) -> Any:
@@ -164,7 +157,7 @@ def _entry_points() -> dict[str, EntryPoint]:
 
 def make_engine(dialect: str, prefix: str, schema: str | None) -> Engine:
     """Returns the SQL engine of the database that SQLAlchemy calls `dialect`."""
-    engines = _engines(import_module(path) for path in dict.fromkeys(_MODULES.values()))
+    engines = _engines(_own_modules())
     if dialect not in engines:
         engines |= _engines(_load(entry) for entry in _entry_points().values())
     if dialect not in engines:
@@ -175,6 +168,23 @@ def make_engine(dialect: str, prefix: str, schema: str | None) -> Engine:
 
 def _engines(modules: Iterable[ModuleType]) -> dict[str, Callable[[str, str | None], Engine]]:
     return {module.DIALECT: module.make_engine for module in modules if hasattr(module, "DIALECT")}
+
+
+def transaction_classes() -> tuple[str, ...]:
+    """Returns the class names of the transactions that handlers may get, of all stores that are installed."""
+    modules = [*_own_modules(), *_loadable_modules()]
+    return tuple(dict.fromkeys(name for module in modules for name in getattr(module, "TX_CLASSES", ())))
+
+
+def _own_modules() -> Iterator[ModuleType]:
+    return (import_module(path) for path in dict.fromkeys(_MODULES.values()))
+
+
+def _loadable_modules() -> Iterator[ModuleType]:
+    """Yields the modules of other packages. One that cannot be loaded raises when a URL names it, not here."""
+    for entry in _entry_points().values():
+        with suppress(ArgumentValueError):
+            yield _load(entry)
 
 
 def is_database_error(error: BaseException) -> bool:

@@ -22,6 +22,9 @@
     ├── HandlerExists              also a ValueError: a topic has one handler per box
     ├── Undecodable                also a ValueError: a payload does not fit the type of its handler
     ├── NotReplicated              also a TimeoutError: too few replicas have a write, which the master has stored
+    ├── ServiceError               a service did not do what was asked, or its response cannot be read
+    │   ├── ServiceRefused         a service did not accept a request
+    │   └── ServiceUnavailable     also a ConnectionError: it does not respond; the same call may succeed later
     ├── PoolForked                 also a RuntimeError: the pool of the user was used before a fork
     ├── RoomClosed                 also a RuntimeError
     ├── StoreNotFound              also a LookupError: the room has no store of this identifier
@@ -168,6 +171,26 @@ class Undecodable(PostroomError, ValueError):
 
 class NotReplicated(PostroomError, TimeoutError):
     """Fewer replicas than `wait_replicas` have acknowledged a write in time. The master has stored it."""
+
+
+class ServiceError(PostroomError):
+    """A service did not do what was asked, or its response cannot be read. It may have stored something."""
+
+
+class ServiceRefused(ServiceError):
+    """A service did not accept a request, and has stored nothing."""
+
+    def __init__(self, message: str | None = None, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        """The status of the response."""
+
+    def __reduce__(self) -> tuple[typing.Any, ...]:
+        return type(self), (*self.args, self.status)
+
+
+class ServiceUnavailable(ServiceError, ConnectionError):
+    """A service does not respond, or cannot serve the request now. The same call may succeed later."""
 
 
 class PoolForked(PostroomError, RuntimeError):

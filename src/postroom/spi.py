@@ -144,6 +144,8 @@ class Features:
     """The store is a `JoinStore`, and `put` makes the message of a draft with `join` a step."""
     guard: bool = False
     """The store is a `GuardStore`, and `settle` stores the result of a settlement."""
+    claims: bool = True
+    """Boxes have a work queue. False: there are guards, and inboxes that accept messages; other processes claim."""
 
 
 class QueueStore(Protocol):

@@ -17,7 +17,16 @@ from postroom._room.options import RoomOptions
 from postroom.testing import Events
 from tests.support import settled
 
-MODULES = ["postroom", "postroom.sync", "postroom.spi", "postroom.testing", "postroom.sqlalchemy"]
+MODULES = [
+    "postroom",
+    "postroom.sync",
+    "postroom.spi",
+    "postroom.testing",
+    "postroom.sqlalchemy",
+    "postroom.web",
+    "postroom.cloudevents",
+    "postroom.webhooks",
+]
 API = [postroom.Postroom, postroom.Inbox, postroom.Outbox, sync.Postroom, sync.Inbox, sync.Outbox]
 OUR_ERRORS = {name for name in postroom.__all__ if inspect.isclass(getattr(postroom, name)) and issubclass(
     getattr(postroom, name), Exception)}  # fmt: skip

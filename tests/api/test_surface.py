@@ -39,7 +39,7 @@ SURFACE = {
         PostroomError AmbiguousMessageId ArgumentTypeError ArgumentValueError CommitUnknown DuplicateMessage
         ExtraMissing
         FeatureMissing GuardBusy GuardConflict HandlerExists JoinEnded JoinFull JoinNotFound LeaseLost MessageNotFound
-        NotReplicated OrderMismatch PoolForked ResultNotKept RoomClosed
+        NotReplicated OrderMismatch PoolForked ResultNotKept RoomClosed ServiceError ServiceRefused ServiceUnavailable
         SchemaError SchemaMissing SchemaOutdated SchemaTooNew
         StoreBusy StoreKeyMissing StoreNotFound
         TransactionAborted TransactionRefused Undecodable
@@ -55,6 +55,15 @@ SURFACE = {
         TRANSITIONS LineMember is_in_line claimable_front without_suspects
     """,
     "postroom.sqlalchemy": "tables migrate drop",
+    "postroom.web": "IdempotencyMiddleware idempotent ANONYMOUS record_key",
+    "postroom.webhooks": """
+        Receiver SyncReceiver Response Stripe GitHub StandardWebhooks Slack Shopify CloudEvents BearerToken
+        Scheme Delivery Headers SignatureError sign Sender to_endpoint Endpoint Endpoints MemoryEndpoints
+    """,
+    "postroom.cloudevents": """
+        CloudEvent CloudEventError decode is_cloud_event to_binary to_structured to_batch Encoded
+        Binding HTTP AMQP KAFKA NATS to_message from_message
+    """,
     "postroom.testing": "FrozenClock as_async Events assert_enqueued assert_not_enqueued",
 }
 
@@ -69,7 +78,7 @@ GUARD = """
     once run try_begin mark_processed release fail renew get is_processed unfinished find dead_letters counts replay
     purge reap
 """
-INBOX = BOX + "already_processed is_processed mark_processing mark_processed mark_dead"
+INBOX = BOX + "already_processed is_processed mark_processing mark_processed mark_dead enqueue_dead"
 OUTBOX = f"""{BOX}
     start_join attach_message_to_join report_step_completed report_step_failed enqueue_join_wait seal_join cancel_join
     get_join joins join_steps
@@ -335,6 +344,8 @@ def test_every_error_is_a_postroom_error() -> None:
         (postroom.ExtraMissing, ImportError),
         (postroom.NotReplicated, TimeoutError),
         (postroom.PoolForked, RuntimeError),
+        (postroom.ServiceRefused, postroom.ServiceError),
+        (postroom.ServiceUnavailable, ConnectionError),
         (postroom.RoomClosed, RuntimeError),
         (postroom.HandlerExists, ValueError),
         (postroom.Undecodable, ValueError),

@@ -140,3 +140,14 @@ async def test_what_is_logged_of_a_delivery_and_of_its_duplicate(room: Any, capl
     await settled(add("evt-1"))
     [duplicate] = [each for each in caplog.records if each.levelno == logging.INFO]
     assert "evt-1" in duplicate.message
+
+
+async def test_a_cleanup_does_not_end_leases(room: Any, clock: FrozenClock) -> None:
+    """Until another caller takes the key, a late outcome counts."""
+    if not hasattr(room, "cleanup"):
+        pytest.skip("only an async room cleans")
+    guard = room.guard("billing", lease_seconds=10)
+    begun = await settled(guard.try_begin("1"))
+    clock.advance(11)
+    await room.cleanup()
+    assert await settled(guard.mark_processed(begun))

@@ -456,3 +456,33 @@ async def test_a_long_handler_keeps_its_lease(room: Any, handler: Handler) -> No
     handler.inside = twice
     await asyncio.wait_for(handler.guarded_by(guard)("1"), 20)
     assert await guard.is_processed("1", handler="charge")
+
+
+@pytest.mark.req("CEB-020")
+@pytest.mark.parametrize("mode", ["lease", "mark_before", "transactional"])
+async def test_a_run_that_is_released_has_no_outcome(room: Any, mode: str, caplog: pytest.LogCaptureFixture) -> None:
+    if mode == "transactional" and not room.features.transactional:
+        pytest.skip("this store has no transactions")
+    guard, effects = room.guard(f"released-{mode}", mode=mode), room.outbox("effects")
+    for deliveries in (1, 2):
+        run = guard.run("a")
+        assert await entered(run) is run
+        assert run.deliveries == deliveries
+        if mode == "transactional":
+            await settled(effects.enqueue("paid", "a", tx=run.tx))
+        run.release()
+        await left(run)
+    assert (await settled(guard.get("a"))).state is State.WAITING
+    assert await settled(effects.find()) == []
+    assert caplog.records == []
+
+
+async def entered(run: Any) -> Any:
+    return await run.__aenter__() if hasattr(run, "__aenter__") else run.__enter__()
+
+
+async def left(run: Any) -> None:
+    if hasattr(run, "__aexit__"):
+        await run.__aexit__(None, None, None)
+    else:
+        run.__exit__(None, None, None)

@@ -29,8 +29,12 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "mark_processing": ("1", "s"),
     "mark_processed": ("1", "s"),
     "mark_dead": ("1", "s"),
+    "enqueue_dead": ("t", {}),
 }
-KEY = {"enqueue": {"source": "s", "message_id": "1"}}
+KEY = {
+    "enqueue": {"source": "s", "message_id": "1"},
+    "enqueue_dead": {"source": "s", "message_id": "1", "error": "broken"},
+}
 
 
 def test_every_verb_with_a_tx_is_in_this_test() -> None:

@@ -10,10 +10,13 @@ from pathlib import Path
 import pytest
 
 import postroom
+import postroom.cloudevents
 import postroom.spi
 import postroom.sqlalchemy
 import postroom.sync
 import postroom.testing
+import postroom.web
+import postroom.webhooks
 from postroom import errors
 from postroom._boxes.guard.options import GuardOptions
 from postroom._boxes.options import BoxOptions
@@ -29,7 +32,8 @@ REFERENCE = {page.stem: page.read_text("utf-8") for page in (ROOT / "docs/refere
 WORDS = set(re.findall(r"\w+", " ".join(REFERENCE.values())))
 
 
-MODULES = [postroom, postroom.sync, postroom.spi, postroom.sqlalchemy, postroom.testing]
+MODULES = [postroom, postroom.sync, postroom.spi, postroom.sqlalchemy, postroom.testing, postroom.web]
+MODULES += [postroom.cloudevents, postroom.webhooks]
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)

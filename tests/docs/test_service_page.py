@@ -7,16 +7,19 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
+from typing import cast
 
 import pytest
 from msgspec import Struct
 from starlette.routing import Route
 from typer.main import get_command
 
+from postroom._stores.http import wire as shared
 from postroom.cli.app import app
 from postroom.service import wire
 from postroom.service.app import make_service
@@ -31,6 +34,9 @@ COMMANDS = (ROOT / "docs/reference/command-line.md").read_text("utf-8").partitio
 PAGE = (ROOT / "docs/how-to/run-the-service.md").read_text("utf-8")
 CURLS = re.findall(r"<!-- example: curl -->\n```console\n(.*?)```", PAGE, re.DOTALL)
 [NODE] = re.findall(r"<!-- example: node -->\n```javascript\n(.*?)```", PAGE, re.DOTALL)
+PYTHON_PAGE = (ROOT / "docs/how-to/use-the-service-from-python.md").read_text("utf-8")
+[PYTHON] = re.findall(r"<!-- file: charge.py -->\n```python\n(.*?)```", PYTHON_PAGE, re.DOTALL)
+[PYTHON_OUTPUT] = re.findall(r"```text\n(.*?)```", PYTHON_PAGE, re.DOTALL)
 [NODE_OUTPUT] = re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)
 
 
@@ -62,7 +68,8 @@ def test_the_reference_has_every_route() -> None:
 @pytest.mark.req("KOAN-036")
 def test_the_reference_has_every_status_and_field() -> None:
     statuses = {each.value for kind in (wire.BeginOutcome, wire.SettleOutcome, wire.KeyState) for each in kind}
-    kinds = [value for value in vars(wire).values() if isinstance(value, type) and issubclass(value, Struct)]
+    values = [*vars(wire).values(), *vars(shared).values()]
+    kinds = [value for value in values if isinstance(value, type) and issubclass(value, Struct)]
     names = {name for kind in kinds for name in kind.__struct_encode_fields__}
     assert (statuses | names) - set(re.findall(r"`(\w+)`", REFERENCE)) - {"type"} == set()
 
@@ -124,9 +131,16 @@ def test_the_curl_examples(environment: dict[str, str]) -> None:
     assert curl(mark, str(begun["leaseId"])) == {"status": "Processed"}
     assert curl(begin)["status"] == "Processed"
     assert curl(report)["status"] == "Processed"
-    assert curl(message) == {"receipts": [{"status": "new", "source": "shop", "messageId": "7"}]}
+    [receipt] = cast("list[dict[str, object]]", curl(message)["receipts"])
+    assert (receipt["status"], receipt["source"], receipt["messageId"]) == ("new", "shop", "7")
 
 
 def test_the_node_example(environment: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "once.mjs").write_text(NODE, "utf-8")
     assert run(["node", str(tmp_path / "once.mjs")], environment) == NODE_OUTPUT
+
+
+def test_the_python_example(environment: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "charge.py").write_text(PYTHON, "utf-8")
+    settings = {**environment, "POSTROOM_URL": environment["POSTROOM"], "POSTROOM_TOKEN": TOKEN}
+    assert run([sys.executable, str(tmp_path / "charge.py")], settings) == PYTHON_OUTPUT

@@ -96,7 +96,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(["attach_message_to_join", "report_step_completed", "report_step_failed"], (A_UUID, Key("s", "1"))),
     "cancel": ([Key("s", "1")],),
     "claim": (A_UUID,),
-    "enqueue": ("t", "x"),
+    **dict.fromkeys(["enqueue", "enqueue_dead"], ("t", "x")),
     "enqueue_join_wait": (A_UUID, True, "t"),
     "enqueue_many": ([NewMessage("t", "x", source="s", message_id="1", group="g")],),
     "fail": (A_UUID, [CLAIM], "why"),
@@ -104,7 +104,10 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "skip_blocked": ("g",),
     "start_join": (7, 3),
 }
-OPTIONS: dict[str, dict[str, Any]] = {"enqueue": {"source": "s", "message_id": "1", "group": "g"}}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "enqueue": {"source": "s", "message_id": "1", "group": "g"},
+    "enqueue_dead": {"source": "s", "message_id": "1", "error": "why"},
+}
 NEEDS_NO_STORE = {"start", "stop"}
 
 

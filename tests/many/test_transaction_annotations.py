@@ -79,6 +79,6 @@ def test_an_annotation_that_no_store_fits() -> None:
     async def connection(message: Message[Any], tx: aiosqlite.Connection) -> None: ...
 
     register = room.inbox().handler("t", transactional=True)
-    with pytest.raises(ArgumentTypeError, match=r"int, and this room passes a asyncpg.Connection or psycopg"):
+    with pytest.raises(ArgumentTypeError, match=r"int, and this room passes a aiosqlite.Connection or asyncpg"):
         register(number)
     register(connection)

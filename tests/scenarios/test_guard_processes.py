@@ -229,6 +229,20 @@ async def test_a_completion_that_takes_too_long_raises(slow: Any) -> None:
     assert not await guard.is_processed("1")
 
 
+@pytest.mark.parametrize("error", [ValueError("bad card"), asyncio.CancelledError()])
+async def test_an_error_is_raised_even_if_its_outcome_takes_too_long(slow: Any, error: BaseException) -> None:
+    room, completion = slow
+    guard = room.guard("billing", completion_timeout=timedelta(seconds=0.05))
+
+    async def handle() -> None:
+        async with guard.run("1"):
+            raise error
+
+    with pytest.raises(type(error)):
+        await handle()
+    assert completion.started.is_set()
+
+
 class Keys:
     """A provider with two methods."""
 

@@ -12,6 +12,8 @@ import pytest
 
 from postroom.service.app import Service, make_service
 from postroom.service.settings import Settings
+from tests.redis import new_prefix
+from tests.redis import server as redis_server
 
 TOKEN = "correct-horse-battery"
 
@@ -37,8 +39,12 @@ async def serving(token: str | None = None, **options: Any) -> AsyncIterator[htt
         await service.room.close()
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "redis"])
 async def client(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[httpx2.AsyncClient]:
-    url = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/service.db"
-    async with serving(url=url) as made:
+    stores = {
+        "memory": lambda: {"url": "memory://"},
+        "sqlite": lambda: {"url": f"sqlite:///{tmp_path}/service.db"},
+        "redis": lambda: {"url": redis_server(), "prefix": new_prefix()},
+    }
+    async with serving(**stores[request.param]()) as made:
         yield made

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import httpx2
 import pytest
 
+from postroom import Postroom
 from tests.service.conftest import serving
 
 Client = httpx2.AsyncClient
@@ -138,7 +140,9 @@ async def test_a_report(client: Client) -> None:
 
 
 @pytest.mark.req("C-13", "KOAN-023")
-@pytest.mark.parametrize("key", [".", "..", "a/b", "a/../b", "%2F", "é", "a b", "?x=1", "#", "k" * 255, "try-begin"])
+@pytest.mark.parametrize(
+    "key", [".", "..", "a/b", "a/../b", "%2F", "é", "a b", "?x=1", "#", "k" * 255, "release", "a\nb"]
+)
 async def test_any_key_can_be_reported_by_its_path(client: Client, key: str) -> None:
     await post(client, "try-begin", key=key)
     path = "".join(f"%{byte:02X}" for byte in key.encode())
@@ -165,6 +169,39 @@ async def test_the_service_announces_how_to_authenticate(options: dict[str, str]
 async def test_messages_for_an_inbox(client: Client) -> None:
     one = {"topic": "order.placed", "payload": {"id": 1}, "source": "shop", "messageId": "1"}
     first = await client.post("/v1/inboxes/orders/messages", json=one)
-    assert first.json() == {"receipts": [{"status": "new", "source": "shop", "messageId": "1"}]}
+    [receipt] = first.json()["receipts"]
+    number = receipt.pop("id")
+    assert isinstance(number, int)
+    assert receipt == {"status": "new", "source": "shop", "messageId": "1", "state": "waiting"}
     both = await client.post("/v1/inboxes/orders/messages", json=[one, {**one, "messageId": "2"}])
     assert [each["status"] for each in both.json()["receipts"]] == ["duplicate", "new"]
+
+
+async def test_messages_for_a_fifo_inbox(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/service.db"
+    one = {"topic": "order.placed", "payload": 1, "source": "shop", "messageId": "1", "group": "7"}
+    async with serving(url=url, fifo_inboxes="orders, invoices") as client:
+        stored = await client.post("/v1/inboxes/orders/messages", json=one)
+        assert stored.json()["receipts"][0]["status"] == "new"
+    async with serving(url=url) as client:
+        refused = await client.post("/v1/inboxes/orders/messages", json={**one, "messageId": "2"})
+        assert (refused.status_code, "fifo_inboxes" in refused.text) == (400, True)
+    async with Postroom(url) as room:
+        assert [each.message_id for each in await room.inbox("orders", order="fifo").find()] == ["1"]
+
+
+@pytest.mark.parametrize("path", ["inbox/%FF", "inbox?key=%FF"])
+async def test_a_key_that_is_not_utf8(client: Client, path: str) -> None:
+    assert (await client.get(f"/v1/{path}")).status_code == 400
+
+
+async def test_a_name_of_an_inbox_that_is_not_utf8(client: Client) -> None:
+    one = {"topic": "order.placed", "payload": 1, "source": "shop", "messageId": "1"}
+    assert (await client.post("/v1/inboxes/%FF/messages", json=one)).status_code == 400
+    stored = await client.post("/v1/inboxes/%EF%BF%BD/messages", json=one)
+    assert stored.json()["receipts"][0]["status"] == "new"
+
+
+async def test_a_key_that_ends_like_the_route(client: Client) -> None:
+    await post(client, "try-begin", key="x/v1/inbox")
+    assert (await client.get("/v1/inbox/x/v1/inbox")).json()["status"] == "Leased"

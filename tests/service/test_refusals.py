@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -11,6 +12,9 @@ import httpx2
 import pytest
 
 from postroom._stores.memory import MemoryStore
+from postroom.errors import ArgumentValueError
+from postroom.service.settings import Settings
+from postroom.service.tokens import parse_tokens
 from tests.service.conftest import TOKEN, serving
 
 Client = httpx2.AsyncClient
@@ -183,3 +187,21 @@ async def test_a_payload_that_is_no_base64(payload: object) -> None:
     async with serving() as client:
         response = await client.post("/v1/inboxes/orders/messages", json=message)
     assert "base64" in problem(response, 400)
+
+
+@pytest.mark.parametrize("text", ["# old, b=bbbbbbbbbbbbbbbbbbbb", "  # b=bbbbbbbbbbbbbbbbbbbb,c=cccccccccccccccccccc"])
+def test_a_comment_has_no_tokens(text: str) -> None:
+    assert list(parse_tokens(f"a=aaaaaaaaaaaaaaaaaaaa\n{text}\nd=dddddddddddddddddddd", "file")) == ["a", "d"]
+
+
+@pytest.mark.parametrize("seconds", [math.nan, math.inf, 7200, 59])
+def test_a_bound_of_leases_that_would_not_bind(seconds: float) -> None:
+    with pytest.raises(ArgumentValueError, match="max_lease_seconds"):
+        Settings(max_lease_seconds=seconds)
+
+
+@pytest.mark.parametrize("name", ["retention_days", "body_seconds", "stop_seconds", "ready_seconds"])
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_times_that_are_no_numbers(name: str, value: float) -> None:
+    with pytest.raises(ArgumentValueError, match=name):
+        Settings(**{name: value})  # type: ignore[arg-type]

@@ -15,6 +15,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.postgres import create_database
+from tests.redis import new_prefix
+from tests.redis import server as redis_server
 from tests.service.load import Connection, Load, request
 from tests.service.process import TOKEN, ServiceProcess, service_process
 
@@ -22,8 +24,11 @@ BEGIN = "/v1/inbox/try-begin"
 TOKENS = ("--tokens", f"shop={TOKEN}")
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+@pytest.fixture(params=["sqlite", "postgresql", "redis"])
+def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "redis":
+        monkeypatch.setenv("POSTROOM_SERVE_PREFIX", new_prefix())  # of each process that the test starts
+        return redis_server()
     return f"sqlite:///{tmp_path}/service.db" if request.param == "sqlite" else create_database()
 
 

@@ -14,7 +14,7 @@ class HandledBox(CleaningVerbs, Async):
 
     def __init__(self, box: Box, store: RoomStore) -> None:
         super().__init__(box, store)
-        self.handlers = Handlers(box, store.features, store.tx_classes)
+        self.handlers = Handlers(box, store)
 
     @property
     def claimed_topics(self) -> frozenset[str] | None:

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 from postroom._boxes import check, codec, handler_annotations, transaction_annotations, typed_messages
+from postroom._boxes.handler_session import with_session
 from postroom._boxes.handler_types import HandlerFunction
-from postroom._kernel.decide import Outcome
 from postroom._kernel.policy import Box
-from postroom.errors import ArgumentTypeError, ArgumentValueError, FeatureMissing, HandlerExists, TransactionRefused
-from postroom.spi import Features
-
-if TYPE_CHECKING:
-    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+from postroom._room_store import RoomStore
+from postroom.errors import ArgumentTypeError, ArgumentValueError, FeatureMissing, HandlerExists
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,11 +52,9 @@ class Handler:
 class Handlers:
     """The handlers of one box: one per topic."""
 
-    def __init__(self, box: Box, features: Features, tx_classes: Sequence[str] = ()) -> None:
-        """`tx_classes`: class names that the transaction of a handler may have; empty if the store declares none."""
+    def __init__(self, box: Box, store: RoomStore) -> None:
         self._box = box
-        self._features = features
-        self._tx_classes = tx_classes
+        self._store = store
         self._by_topic: dict[str, Handler] = {}
         self.get: Callable[[str], Handler | None] = self._by_topic.get
         """Returns the handler of a topic."""
@@ -78,12 +71,17 @@ class Handlers:
     ) -> None:
         """Registers a handler. Raises if it cannot be called as it would be, so that no message fails because of it."""
         name = check.text("topic", typed_messages.topic_of(topic) if isinstance(topic, type) else topic)
+        if not self._store.features.claims:
+            raise FeatureMissing(
+                f"{self._box.kind} {self._box.name!r} only accepts messages here, since its store has no work queue: "
+                "register the handler in a process that has the database"
+            )
         target = _callable(function)
         is_async = _is_async(target)
         if name in self._by_topic:
             raise HandlerExists(f"{self._box.kind} {self._box.name!r} has a handler for {name!r} already")
         if check.flag("transactional", transactional):
-            if not self._features.transactional:
+            if not self._store.features.transactional:
                 raise FeatureMissing(
                     f"{self._box.kind} {self._box.name!r} is on a store without transactions: make the handler "
                     "idempotent, or use a store on your SQL database"
@@ -93,10 +91,10 @@ class Handlers:
         _check_takes(target, 2 if transactional else 1)
         parameter = handler_annotations.parameter_of(target, batch, topic)
         handler_annotations.check_result(target)
-        session = transaction_annotations.session_class(target, self._tx_classes) if transactional else None
+        session = transaction_annotations.session_class(target, self._store.tx_classes) if transactional else None
         self._by_topic[name] = Handler(
             name,
-            target if session is None else _with_session(target, session),
+            target if session is None else with_session(target, session),
             codec.Decoder(topic if isinstance(topic, type) else parameter.payload),
             None if batch is None else check.count("batch", batch),
             None if concurrency is None else check.count("concurrency", concurrency),
@@ -138,38 +136,3 @@ def _check_takes(function: HandlerFunction, count: int) -> None:
             if count == 1
             else "a transactional handler takes two arguments: the message or the list of messages, and the transaction"
         ) from None
-
-
-def _changes_lost_by_close(session: AsyncSession) -> list[object]:
-    """Returns a list to which `close` adds the objects whose changes it drops."""
-    lost: list[object] = []
-    close = session.close
-
-    async def noting_close() -> None:
-        lost.extend((*session.new, *session.dirty, *session.deleted))
-        await close()
-
-    session.close = noting_close  # type: ignore[method-assign]
-    return lost
-
-
-def _with_session(function: HandlerFunction, session_class: type[AsyncSession]) -> HandlerFunction:
-    """Returns a handler that gets a session on the connection of its transaction, in which the worker settles."""
-
-    @functools.wraps(function)
-    async def handle(given: object, connection: AsyncConnection) -> object:
-        # In this mode the session never commits or closes the transaction: the worker does.
-        async with session_class(bind=connection, join_transaction_mode="rollback_only") as session:
-            lost = _changes_lost_by_close(session)
-            await session.begin()
-            result: object = await function(given, session)
-            if lost:
-                raise TransactionRefused(
-                    "the handler closed its session, which dropped changes that were not flushed: leave the session "
-                    "open (no `async with session`, no close), the room writes and commits them"
-                )
-            if not isinstance(result, Outcome) or result.result == "success":
-                await session.flush()  # writes the objects that the handler has added
-            return result
-
-    return handle

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 from uuid import UUID
 
 from postroom._boxes import check, dead_letter_log
 from postroom._boxes.box import BoxVerbs
+from postroom._boxes.new_message import NewMessage
 from postroom._boxes.selection import Claimed
 from postroom._boxes.transaction import NOT_GIVEN, resolve
 from postroom._boxes.workers import WorkerVerbs
-from postroom._kernel.message import Draft, Key
+from postroom._kernel.message import Draft, Key, Receipt
 from postroom._kernel.program import Async, Program, Sync, call, verb
 from postroom._kernel.queries import Filter
 from postroom._kernel.states import State
@@ -126,6 +128,55 @@ class InboxVerbs(BoxVerbs):
         if is_dead:
             dead_letter_log.write(self._store.name, self._box, Key(source, message_id), "marked as dead", reason)
         return is_dead
+
+    @verb
+    def enqueue_dead(
+        self,
+        topic: str,
+        payload: Any,
+        *,
+        source: str,
+        message_id: str,
+        error: str,
+        headers: Mapping[str, str] | None = None,
+        hash: bytes | None = None,  # noqa: A002 - the word of the domain
+        tx: Tx = NOT_GIVEN,
+    ) -> Program[Receipt]:
+        """Stores a message as a dead letter: for a delivery that cannot be handled, and must not be lost.
+
+        The key is marked as dead before the content is stored, so no worker claims the message. If the call fails
+        between the two, repeat it. A message with this key that waits, is claimed or is done is not changed.
+
+        Args:
+            topic: the topic, which selects the handler after a replay.
+            payload: str and bytes are stored unchanged, other values as JSON.
+            source: the sender.
+            message_id: the sender's id.
+            error: why, to store and log.
+            headers: a mapping of str to str.
+            hash: a content hash.
+            tx: your open transaction: the message is stored if it commits. Left out, the writes commit by themselves.
+
+        Returns:
+            A `Receipt`; its `state` is dead, unless the key was known.
+
+        Raises:
+            ArgumentTypeError, ArgumentValueError: before any I/O.
+        """
+        reason = check.error_text("error", error, self._store.errors.redact)
+        group = message_id if self._box.order.fifo else None  # a message that is dead keeps having no group
+        new = NewMessage(topic, payload, source=source, message_id=message_id, headers=headers, hash=hash, group=group)
+        draft = self._draft_of(new, self._box)
+        transaction = resolve(tx, self._store)
+        [status] = yield call(self._store.record, self._box, [draft], tx=transaction)
+        if status.state is State.SEEN:
+            [changed] = yield call(self._store.mark, self._box, [draft.key], "dead", error=reason, tx=transaction)
+            if changed:
+                dead_letter_log.write(self._store.name, self._box, draft.key, "stored as dead", reason)
+        elif status.state is not State.DEAD:
+            draft = draft._replace(on_duplicate="reject", on_conflict="reject")
+        receipts: list[Receipt] = yield call(self._store.put, self._box, [draft], tx=transaction)
+        return receipts[0]
 
     def _mark(self, message_id: str, source: str, mark: Mark, error: str | None, tx: Tx) -> Program[bool]:
         key = _key(message_id, source)

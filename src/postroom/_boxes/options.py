@@ -67,6 +67,8 @@ def make_box(kind: BoxKind, name: str, features: Features, options: BoxOptions) 
     order = check.choice("order", options.get("order", "none"), ("none", "fifo"))
     if order == "fifo" and not features.fifo:
         raise FeatureMissing(f"this store cannot keep the order of groups: {kind} {name!r} cannot be FIFO")
+    if not features.claims:
+        _check_without_claims(kind, name, options)
     return Box(
         kind,
         check.text("name", name, longest=100),
@@ -80,6 +82,18 @@ def make_box(kind: BoxKind, name: str, features: Features, options: BoxOptions) 
         _work(options),
         check.count("write_batch_size", options.get("write_batch_size", DEFAULT_WRITE_BATCH_SIZE), most=10_000),
     )
+
+
+def _check_without_claims(kind: BoxKind, name: str, options: BoxOptions) -> None:
+    """Raises FeatureMissing for what a store without a work queue cannot do."""
+    if kind == "outbox":
+        raise FeatureMissing(
+            f"this store has no outboxes: outbox {name!r} belongs into the database of your application, since its "
+            "messages commit with your writes"
+        )
+    for option in ("dedup_window", "lifetime"):
+        if options.get(option) is not None:
+            raise FeatureMissing(f"this store cannot apply {option}: leave it out of inbox {name!r}")
 
 
 def _delivery(options: BoxOptions) -> Delivery:

@@ -23,12 +23,13 @@ if TYPE_CHECKING:
 SESSION = "sqlalchemy.AsyncSession"
 
 
-def session_class(function: HandlerFunction, tx_classes: Sequence[str]) -> type[AsyncSession] | None:
+def session_class(function: HandlerFunction, tx_classes: Sequence[str], position: int = 1) -> type[AsyncSession] | None:
     """Returns the class of SQLAlchemy session that the handler is annotated with; None: it gets what the store passes.
 
-    `tx_classes` are the class names of what the store passes. If it is empty, nothing is refused.
+    `position`: where the transaction is among the parameters. `tx_classes` are the class names of what the store
+    passes. If it is empty, nothing is refused.
     """
-    annotation = annotation_of(function, 1)
+    annotation = annotation_of(function, position)
     hint = resolve(function, annotation)
     if hint is None or not tx_classes:
         return None

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from postroom._connect import TRANSACTION_CLASSES
+from postroom._connect import transaction_classes
 from postroom._kernel.observer import Event
 from postroom._kernel.program import Async, Program, Sync, call, verb
 from postroom._kernel.texts import ErrorTexts
@@ -148,10 +148,14 @@ class UnroutedStore:
     name = MANY
     features = ANY_FEATURES
     addresses: frozenset[str] = frozenset()
-    tx_classes = TRANSACTION_CLASSES
 
     def __init__(self, errors: ErrorTexts) -> None:
         self.errors = errors
+
+    @property
+    def tx_classes(self) -> Sequence[str]:
+        """Those of all engines: a store that is discovered later may have any of them. Imports the engines' modules."""
+        return transaction_classes()
 
     def __getattr__(self, name: str) -> NoReturn:
         if name in ROOM_VERBS:

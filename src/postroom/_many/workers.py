@@ -167,6 +167,8 @@ class TenantWorkers:
         for box in self._boxes():
             if box.box.order.fifo and not store.features.fifo:
                 raise FeatureMissing(f"this store cannot keep the order of groups: {box.box.key} cannot be FIFO")
+            if not store.features.claims and box.box.kind != "guard":
+                raise FeatureMissing(f"this store has no work queue, which {box.box.key} needs")
             if not store.features.transactional and any(handler.transactional for handler in box.handlers):
                 raise FeatureMissing(f"this store has no transactions, which a handler of {box.box.key} needs")
             for handler in box.handlers:

@@ -72,11 +72,12 @@ class RoomVerbs(Generic[InboxT, OutboxT, GuardT, RouterT]):
         storage_retry: StorageRetry | None = None,
         redact: Redact | None = None,
         clock: Clock | None = None,
+        token: str | None = None,
     ) -> None:
         """Makes a room. It connects when its first verb is called.
 
         Args:
-            url: `sqlite:///shop.db`, `postgresql://…`, `redis://…`, `memory://`. Default: POSTROOM_URL.
+            url: `sqlite:///shop.db`, `postgresql://…`, `redis://…`, `http://…`, `memory://`. Default: POSTROOM_URL.
             store: a store of your own, in place of a URL.
             stores: many databases in place of one: URLs or `StoreConfig`s by identifier. See `router`.
             discover: a function that returns `stores`; it is called again to refresh them. Default: none.
@@ -92,6 +93,7 @@ class RoomVerbs(Generic[InboxT, OutboxT, GuardT, RouterT]):
             storage_retry: how to retry transient errors of the store. Default: `StorageRetry()`.
             redact: returns an error text without what must not be stored or logged. Default: none.
             clock: a clock for tests, such as `postroom.testing.FrozenClock`. Default: that of the store.
+            token: the token for a service, whose URL is `http://…` or `https://…`. Default: POSTROOM_TOKEN.
 
         Raises:
             ArgumentTypeError, ArgumentValueError: no URL, an unknown scheme, or both a URL and a store.
@@ -104,7 +106,12 @@ class RoomVerbs(Generic[InboxT, OutboxT, GuardT, RouterT]):
         observers, retry = (log_event, *observers), storage_retry or StorageRetry()
         if stores is not None or discover is not None:
             _refuse_besides_stores(
-                url=url, store=store, pool=pool, schema=schema, prefix=None if prefix == DEFAULT_PREFIX else prefix
+                url=url,
+                store=store,
+                pool=pool,
+                schema=schema,
+                token=token,
+                prefix=None if prefix == DEFAULT_PREFIX else prefix,
             )
             from postroom._many.routed import UnroutedStore  # which imports asyncio
             from postroom._many.tenants import StoreDefaults, Tenants
@@ -129,6 +136,7 @@ class RoomVerbs(Generic[InboxT, OutboxT, GuardT, RouterT]):
                 deploy_schema=deploy_schema,
                 require_durable=require_durable,
                 clock=clock,
+                token=token,
             )
         elif url is not None:
             raise ArgumentValueError("pass a url or a store, not both")

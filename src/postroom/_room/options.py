@@ -31,3 +31,4 @@ class RoomOptions(TypedDict, total=False):
     storage_retry: StorageRetry | None
     redact: Redact | None
     clock: Clock | None
+    token: str | None

@@ -67,7 +67,7 @@ class Postroom(RoomVerbs[Inbox, Outbox, Guard, "AsyncRouter"], Async, public="po
         """Makes a room. It connects when its first verb is called.
 
         Args:
-            url: `sqlite:///shop.db`, `postgresql://…`, `redis://…`, `memory://`. Default: POSTROOM_URL.
+            url: `sqlite:///shop.db`, `postgresql://…`, `redis://…`, `http://…`, `memory://`. Default: POSTROOM_URL.
             cleaning: how a running room cleans its boxes; if given, also without handlers. Default: `Cleaning()`.
             shutdown_timeout: how long a stop waits for handlers. Default: 30 seconds.
             selection: which of many stores is next: `"round-robin"`, `"drain-first"`, `"fair"`, or a `Selection`.
@@ -89,6 +89,7 @@ class Postroom(RoomVerbs[Inbox, Outbox, Guard, "AsyncRouter"], Async, public="po
             storage_retry: how to retry transient errors of the store. Default: `StorageRetry()`.
             redact: returns an error text without what must not be stored or logged. Default: none.
             clock: a clock for tests, such as `postroom.testing.FrozenClock`. Default: that of the store.
+            token: the token for a service, whose URL is `http://…` or `https://…`. Default: POSTROOM_TOKEN.
 
         Raises:
             ArgumentTypeError, ArgumentValueError: no URL, an unknown scheme, or both a URL and a store.
@@ -384,7 +385,8 @@ class Postroom(RoomVerbs[Inbox, Outbox, Guard, "AsyncRouter"], Async, public="po
             return False
         try:
             for each in (self.boxes[:1] or [self.inbox()]) if self._tenants is None else []:
-                await self._store.find(each.box, NO_MESSAGE)
+                box = each.box if self.features.claims else Box("guard", each.name)
+                await self._store.find(box, NO_MESSAGE)
         except Exception:  # noqa: BLE001 - after any error, the room is not ready
             return False
         return all(box.running and box.last_error is None for box in self.health().values())

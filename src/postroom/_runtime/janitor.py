@@ -11,6 +11,7 @@ from functools import partial
 from postroom._boxes.handled_box import HandledBox
 from postroom._kernel.cancellation import check_cancelled
 from postroom._kernel.local import PerLoop
+from postroom._kernel.queries import Reaped
 from postroom._kernel.states import State
 from postroom._kernel.texts import ErrorTexts
 from postroom._room_store import WorkerStore
@@ -37,9 +38,10 @@ class Janitor:
         if not self._cleaning.automatic:
             return
         for box in boxes:
+            if box.box.kind != "guard" and not store.features.claims:
+                continue
             where, errors = f"store={store.name} box={box.box.key}", store.errors
-            # A begin takes expired leases itself. Until then a late outcome of a guarded handler counts.
-            if box.box.kind != "guard":
+            if _is_reaped(box):
                 self._add(f"{where} reap", partial(self._reap, box, is_overdue), self._cleaning.reap_interval, errors)
             interval = box.box.retention.purge_interval or self._cleaning.interval
             for state in _purged_states(box):
@@ -73,13 +75,18 @@ class Janitor:
 
     async def clean(self, box: HandledBox) -> Cleaned:
         """Does every duty once, until there is nothing left to clean."""
-        reaped = await box.reap()
+        reaped = await box.reap() if _is_reaped(box) else Reaped(0, 0)
         purged = {state: await self._purge(box, state) for state in _purged_states(box)}
         return Cleaned(sum(reaped), purged[State.DONE], purged.get(State.DEAD, 0))
 
     async def stop(self) -> None:
         services = self._services.pop() or {}
         await asyncio.gather(*(service.cancel() for service in services.values()))
+
+
+def _is_reaped(box: HandledBox) -> bool:
+    """Returns False for a guard: a begin takes expired leases itself, and until then a late outcome counts."""
+    return box.box.kind != "guard"
 
 
 def _purged_states(box: HandledBox) -> list[State]:

@@ -28,7 +28,7 @@ def _put(event: Event) -> None:
         elif receipt.status in {ReceiptStatus.CONFLICT, ReceiptStatus.REJECTED}:
             _log.warning(_DIFFERS, _fate(receipt), joined, _which(event, draft, receipt))
         elif receipt.status is ReceiptStatus.DEAD:
-            _log.warning("delivered again, but dead; replay it to have it handled: %s", _which(event, draft, receipt))
+            _log.warning("delivered, but dead; replay it to have it handled: %s", _which(event, draft, receipt))
         elif receipt.replaced_under_lease:
             which = _which(event, draft, receipt)
             _log.warning("content was replaced while it was being handled%s: %s", joined, which)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from postroom._kernel.clock import Clock
 from postroom._kernel.prefix import DEFAULT_PREFIX, check_prefix
@@ -25,6 +25,8 @@ class StoreOptions:
     clock: Clock | None = None
     pool_size: int | None = None
     """How many connections a pool has whose URL does not say it. None: as the engine has it."""
+    token: str | None = field(default=None, repr=False)
+    """The bearer token of a service. None: as the environment has it."""
     verified: Verified | None = None
     """What was checked before, if a store of this database was open. None: nothing."""
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+from urllib.parse import unquote_to_bytes
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -18,11 +20,14 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from postroom import __version__
+from postroom._kernel.clock import Clock, SystemClock
 from postroom._room.running import Postroom
-from postroom.errors import ArgumentTypeError, ArgumentValueError
+from postroom._stores.http import wire as shared
+from postroom.errors import ArgumentTypeError, ArgumentValueError, OrderMismatch
 from postroom.service import wire
 from postroom.service.bodies import BodyReader
 from postroom.service.gate import RETRY_SECONDS, Gate
+from postroom.service.guards import ROUTES, GuardRoute, Guards
 from postroom.service.health import health_routes
 from postroom.service.keys import Keys, key_of
 from postroom.service.messages import Messages
@@ -62,9 +67,12 @@ class Service(NamedTuple):
     readiness: Readiness
 
 
-def make_service(settings: Settings) -> Service:
-    """Returns the service that these settings describe. It connects to its store with the first request."""
-    room = Postroom(settings.url)
+def make_service(settings: Settings, *, clock: Clock | None = None) -> Service:
+    """Returns the service that these settings describe. It connects to its store with the first request.
+
+    `clock`: for tests. None: the clock of the store.
+    """
+    room = Postroom(settings.url, prefix=settings.prefix, clock=clock)
     guard = room.guard(
         settings.guard,
         scope="message",
@@ -73,7 +81,12 @@ def make_service(settings: Settings) -> Service:
         retention=timedelta(days=settings.retention_days),
     )
     metrics, readiness = Metrics(), Readiness(room)
-    routes = _Routes(settings, Keys(guard, max_lease_seconds=settings.max_lease_seconds), Messages(room), metrics)
+    longest = settings.max_lease_seconds
+    guards = Guards(room.store, clock or SystemClock(), max_lease_seconds=longest)
+    keys = Keys(guard, max_lease_seconds=longest)
+    routes = _Routes(
+        settings, keys, guards, Messages(room, settings.fifo_names), metrics, is_durable=room.features.durable
+    )
     health = health_routes(readiness.check, metrics)
 
     def gated(all_routes: list[Route]) -> Gate:
@@ -106,6 +119,7 @@ class Problems:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["app"] = self  # Starlette raises HTTPException for an unknown path, instead of a response in plain text
         try:
+            _check_encoding(scope)
             await self._app(scope, receive, send)
         except ClientDisconnect:
             pass  # there is no one to send a response to
@@ -115,6 +129,15 @@ class Problems:
             await response(scope, receive, send)
 
 
+def _check_encoding(scope: Scope) -> None:
+    """Raises for bytes that are not UTF-8: the server replaces them, so that different names become the same."""
+    target: bytes = (scope.get("raw_path") or b"") + b"?" + scope.get("query_string", b"")
+    try:
+        unquote_to_bytes(target).decode()
+    except UnicodeDecodeError:
+        raise Refused(HTTPStatus.BAD_REQUEST, "the path or the query is not valid UTF-8") from None
+
+
 def _described(error: Exception) -> tuple[int, str, Mapping[str, str] | None]:
     """Returns the status, the detail and the headers of a problem. A detail contains nothing from outside."""
     if isinstance(error, Refused):
@@ -122,6 +145,9 @@ def _described(error: Exception) -> tuple[int, str, Mapping[str, str] | None]:
     if isinstance(error, HTTPException):
         detail = "there is no such path" if error.status_code == HTTPStatus.NOT_FOUND else "use another method"
         return error.status_code, detail, error.headers
+    if isinstance(error, OrderMismatch):
+        detail = "the inbox has another order than this service writes: see the setting fifo_inboxes"
+        return HTTPStatus.BAD_REQUEST, detail, None
     if isinstance(error, ArgumentTypeError | ArgumentValueError):
         return HTTPStatus.BAD_REQUEST, str(error), None
     # Whatever the store raises: the service fails closed, and the caller tries again.
@@ -133,9 +159,13 @@ def _described(error: Exception) -> tuple[int, str, Mapping[str, str] | None]:
 class _Routes:
     """The routes of the wire protocol."""
 
-    def __init__(self, settings: Settings, keys: Keys, messages: Messages, metrics: Metrics) -> None:
+    def __init__(
+        self, settings: Settings, keys: Keys, guards: Guards, messages: Messages, metrics: Metrics, *, is_durable: bool
+    ) -> None:
         self._settings = settings
         self._keys = keys
+        self._guards = guards
+        self._is_durable = is_durable
         self._messages = messages
         self._metrics = metrics
 
@@ -150,8 +180,9 @@ class _Routes:
             self._post("/v1/inbox/renew", wire.Renew, keys.renew),
             self._post("/v1/inbox/fail", wire.Fail, keys.fail),
             Route("/v1/inbox", self._report, methods=["GET"]),
-            Route("/v1/inbox/{key:path}", self._report, methods=["GET"]),
+            self._report_by_path(),
             self._post_messages(),
+            *map(self._post_guards, ROUTES),
         ]
 
     def _post(self, path: str, kind: type[BodyT], handle: Callable[[BodyT], Awaitable[_Outcome]]) -> Route:
@@ -166,7 +197,7 @@ class _Routes:
         return Route(path, endpoint, methods=["POST"])
 
     def _post_messages(self) -> Route:
-        reader: BodyReader[wire.AnyMessages] = self._reader(wire.AnyMessages)
+        reader: BodyReader[shared.AnyMessages] = self._reader(shared.AnyMessages)
 
         async def endpoint(request: Request) -> Response:
             receipts = await self._messages.store(request.path_params["box"], await reader.read(request))
@@ -174,17 +205,30 @@ class _Routes:
                 self._metrics.outcome("messages", receipt.status)
             return _json(receipts)
 
-        return Route("/v1/inboxes/{box}/messages", endpoint, methods=["POST"])
+        return Route("/v1/inboxes/{box:path}/messages", endpoint, methods=["POST"])
+
+    def _post_guards(self, route: GuardRoute) -> Route:
+        reader: BodyReader[Any] = self._reader(route.body)
+
+        async def endpoint(request: Request) -> Response:
+            return _json(await route.handle(self._guards, request.path_params["guard"], await reader.read(request)))
+
+        return Route(f"/v1/guards/{{guard:path}}/{route.name}", endpoint, methods=["POST"])
 
     def _reader(self, kind: Any) -> BodyReader[Any]:
         return BodyReader(kind, max_bytes=self._settings.max_body_bytes, seconds=self._settings.body_seconds)
+
+    def _report_by_path(self) -> Route:
+        route = Route("/v1/inbox/{key:path}", self._report, methods=["GET"])
+        route.path_regex = re.compile(route.path_regex.pattern, re.DOTALL)  # a key may contain a line break
+        return route
 
     async def _report(self, request: Request) -> Response:
         return _json(await self._keys.report(key_of(request)))
 
     async def _info(self, _request: Request) -> Response:
         auth: Literal["bearer", "none"] = "bearer" if self._settings.needs_token else "none"
-        return _json(wire.Info(service="postroom", version=__version__, protocols=["v1"], auth=auth))
+        return _json(shared.Info("postroom", __version__, ["v1"], auth, self._is_durable))
 
     async def _openapi(self, _request: Request) -> Response:
         return Response(_encode(describe(__version__)), media_type="application/json")

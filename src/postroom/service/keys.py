@@ -121,15 +121,12 @@ def key_of(request: Request) -> str:
     A path that a server or a proxy has decoded no longer says which slashes belong to the key.
     """
     path: bytes = request.scope.get("raw_path") or request.scope["path"].encode()
-    if path.rstrip(b"/").endswith(KEY_PATH.rstrip(b"/")):
+    if KEY_PATH not in path or not path.partition(KEY_PATH)[2].strip(b"/"):
         given = request.query_params.multi_items()
         if [name for name, _ in given] != ["key"]:
             raise Refused(HTTPStatus.BAD_REQUEST, "send ?key= once, and no other parameter")
         return _checked(given[0][1])
-    try:
-        return _checked(unquote_to_bytes(path.partition(KEY_PATH)[2]).decode())
-    except UnicodeDecodeError:
-        raise Refused(HTTPStatus.BAD_REQUEST, "the key is not valid UTF-8") from None
+    return _checked(unquote_to_bytes(path.partition(KEY_PATH)[2]).decode())
 
 
 def _checked(key: str) -> str:
@@ -155,7 +152,7 @@ def _digest(text: str | None) -> bytes | None:
         raise Refused(HTTPStatus.BAD_REQUEST, "hash must have an even number of hex digits") from None
 
 
-def decoded(name: str, value: object, encoding: wire.Encoding) -> object:
+def decoded(name: str, value: object, encoding: str) -> object:
     """Returns a result or a payload as it is stored."""
     if encoding == "json":
         return value

@@ -11,7 +11,7 @@ from uuid import UUID
 from postroom.service.problems import Refused
 from postroom.spi import Claim
 
-_FORM = re.compile(r"(\d{1,18})\.(\d{1,9})\.([0-9a-f]{32})\.([0-9a-f]{16})", re.ASCII)
+_FORM = re.compile(r"(\d{1,18})\.(\d{1,16})\.([0-9a-f]{32})\.([0-9a-f]{16})", re.ASCII)
 _UNKNOWN = datetime.max.replace(tzinfo=UTC)
 
 

@@ -6,7 +6,9 @@ from typing import Any
 
 import msgspec
 
+from postroom._stores.http import wire as shared
 from postroom.service import wire
+from postroom.service.guards import PATH, ROUTES
 
 Schema = dict[str, Any]
 _PROBLEMS = {
@@ -29,21 +31,22 @@ _POSTS: list[tuple[str, str, Any, type, str]] = [
     (
         "/v1/inboxes/{box}/messages",
         "storeMessages",
-        wire.AnyMessages,
-        wire.Receipts,
+        shared.AnyMessages,
+        shared.Receipts,
         "Store one message or several in an inbox.",
     ),
+    *((f"{PATH}{each.name}", f"{each.name}Guard", each.body, each.reply, each.summary) for each in ROUTES),
 ]
 _KEY = {"type": "string", "minLength": 1, "maxLength": wire.LONGEST_KEY}
 
 
 def describe(version: str) -> Schema:
     """Returns the document."""
-    kinds = [kind for post in _POSTS for kind in post[2:4]] + [wire.Report, wire.Info, wire.Problem]
+    kinds = [kind for post in _POSTS for kind in post[2:4]] + [wire.Report, shared.Info, wire.Problem]
     schemas, components = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
     posts = iter(schemas)
     paths: Schema = {
-        path: {"post": _operation(name, summary, next(posts), next(posts), _box(path))}
+        path: {"post": _operation(name, summary, next(posts), next(posts), _names(path))}
         for path, name, _, _, summary in _POSTS
     }
     report, info, problem = posts
@@ -74,11 +77,11 @@ def _operation(name: str, summary: str, body: Schema | None, reply: Schema, para
     return operation
 
 
-def _box(path: str) -> list[Schema]:
-    if "{box}" not in path:
-        return []
+def _names(path: str) -> list[Schema]:
+    """Returns the parameters of a path: the name of an inbox or of a guard."""
     schema = {"type": "string", "minLength": 1, "maxLength": 100}
-    return [{"name": "box", "in": "path", "required": True, "schema": schema}]
+    names = [name for name in ("box", "guard") if f"{{{name}}}" in path]
+    return [{"name": name, "in": "path", "required": True, "schema": schema} for name in names]
 
 
 def _json(schema: Schema) -> Schema:

@@ -6,6 +6,7 @@ flag wins over the environment, the environment over the file, the file over the
 
 from __future__ import annotations
 
+import math
 import os
 import tomllib
 from collections.abc import Mapping
@@ -14,9 +15,12 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
 
+from postroom._kernel.prefix import DEFAULT_PREFIX, check_prefix
 from postroom._runtime.health import parse_address
 from postroom.errors import ArgumentTypeError, ArgumentValueError
 
+DEFAULT_LEASE, LONGEST_LEASE = 60.0, 3600.0
+"""Seconds: the lease of a call without `leaseSeconds`, and the longest one of the protocol."""
 ENVIRONMENT = "POSTROOM_SERVE_"
 DEFAULT_STORE = "sqlite:///postroom.db"
 
@@ -30,6 +34,7 @@ class Settings:
     """The settings of a service."""
 
     url: str = _setting(DEFAULT_STORE, "The store, as for a room.", secret=True)
+    prefix: str = _setting(DEFAULT_PREFIX, "How the names of tables, or of keys in Redis, begin.")
     host: str = _setting("127.0.0.1", "The address to listen on.")
     port: int = _setting(8025, "The port to listen on; 0: any free port, which is logged.")
     share_port: bool = _setting(default=False, help_="Whether several processes listen on the port.")
@@ -38,6 +43,7 @@ class Settings:
     tokens: str = _setting("", "Tokens, as name=token, separated by commas.", secret=True)
     token_file: str | None = _setting(None, "A file of tokens, one name=token a line, read again when it changes.")
     guard: str = _setting("http", "The name of the guard that has the keys.")
+    fifo_inboxes: str = _setting("", "Inboxes that keep the order of groups, by name, separated by commas.")
     retention_days: float = _setting(7.0, "Days for which processed keys are kept.")
     max_lease_seconds: float = _setting(3600.0, "The longest lease that a caller may ask for.")
     max_body_bytes: int = _setting(1_048_576, "The longest body.")
@@ -49,14 +55,20 @@ class Settings:
     log_level: Literal["debug", "info", "warning", "error"] = _setting("info", "How much is logged, to stderr.")
 
     def __post_init__(self) -> None:
+        check_prefix(self.prefix)
         for name in ("max_body_bytes", "max_in_flight"):
             _check_above_zero(name, getattr(self, name))
-        for name in ("retention_days", "max_lease_seconds", "body_seconds"):
+        for name in ("retention_days", "body_seconds"):
             _check_above_zero(name, getattr(self, name))
+        if not DEFAULT_LEASE <= self.max_lease_seconds <= LONGEST_LEASE:
+            raise ArgumentValueError(
+                f"max_lease_seconds must be {DEFAULT_LEASE:g}, the lease of a call without leaseSeconds, to "
+                f"{LONGEST_LEASE:g}, not {self.max_lease_seconds}"
+            )
         if not 0 <= self.port <= 65535:
             raise ArgumentValueError(f"port must be 0 to 65535, not {self.port}")
         for name in ("stop_seconds", "ready_seconds"):
-            if getattr(self, name) < 0:
+            if not 0 <= getattr(self, name) < math.inf:
                 raise ArgumentValueError(f"{name} must be 0 or more, not {getattr(self, name)}")
         if self.admin is not None:
             parse_address(self.admin)
@@ -74,6 +86,10 @@ class Settings:
     @property
     def needs_token(self) -> bool:
         return self.auth == "bearer" and bool(self.tokens or self.token_file)
+
+    @property
+    def fifo_names(self) -> frozenset[str]:
+        return frozenset(name.strip() for name in self.fifo_inboxes.split(",") if name.strip())
 
     def shown(self) -> dict[str, object]:
         """Returns the settings for people, without secrets."""
@@ -98,7 +114,7 @@ class Settings:
 
 
 def _check_above_zero(name: str, value: float) -> None:
-    if value <= 0:
+    if not 0 < value < math.inf:
         raise ArgumentValueError(f"{name} must be above 0, not {value}")
 
 

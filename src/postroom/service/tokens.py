@@ -20,14 +20,17 @@ CHECK_SECONDS = 1.0
 
 
 def parse_tokens(text: str, origin: str) -> dict[str, bytes]:
-    """Returns the digest of each token by its name. Lines or comma-separated parts `name=token`; `#` begins a comment.
+    """Returns the digest of each token by its name. Lines of comma-separated parts `name=token`.
+
+    A line that begins with `#` is a comment, all of it: a token that was put into a comment is no longer one.
 
     `origin` names the text in errors, which contain no token.
     """
     tokens: dict[str, bytes] = {}
-    for number, line in enumerate(re.split(r"[\n,]", text), 1):
-        entry = line.strip()
-        if not entry or entry.startswith("#"):
+    lines = [line for line in text.split("\n") if not line.lstrip().startswith("#")]
+    for number, part in enumerate(",".join(lines).split(","), 1):
+        entry = part.strip()
+        if not entry:
             continue
         name, equals, token = entry.partition("=")
         name, token = name.strip(), token.strip()

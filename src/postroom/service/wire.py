@@ -1,22 +1,24 @@
-"""The wire protocol, version 1: bodies of requests and responses. msgspec decodes, checks and describes them."""
+"""The wire protocol, version 1: bodies of requests and responses. msgspec decodes, checks and describes them.
+
+Those that the client of this package uses are in `postroom._stores.http.wire`.
+"""
 
 from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, UnsetType
+
+from postroom._stores.http.wire import Body, Encoding, Reply, Text
+from postroom.service.settings import DEFAULT_LEASE, LONGEST_LEASE
 
 LONGEST_KEY = 255
-SHORTEST_LEASE, LONGEST_LEASE = 1.0, 3600.0
-DEFAULT_LEASE = 60.0
+SHORTEST_LEASE = 1.0
 
-Text = Annotated[str, Meta(min_length=1, max_length=LONGEST_KEY)]
 LeaseId = Annotated[str, Meta(min_length=1, max_length=200)]
 LeaseSeconds = Annotated[float, Meta(ge=SHORTEST_LEASE, le=LONGEST_LEASE)]
-Encoding = Literal["json", "base64"]
-"""How a result or a payload is to be read: as it is, or as bytes in base64."""
 
 
 class BeginOutcome(StrEnum):
@@ -49,15 +51,7 @@ class KeyState(StrEnum):
     DEAD = "Dead"
 
 
-class _Body(Struct, rename="camel", forbid_unknown_fields=True, kw_only=True):
-    pass
-
-
-class _Reply(Struct, rename="camel", kw_only=True, omit_defaults=True):
-    pass
-
-
-class TryBegin(_Body):
+class TryBegin(Body):
     """Begins the handling of a key."""
 
     key: Text
@@ -70,7 +64,7 @@ class TryBegin(_Body):
     """What the key is about, for people who look at the records."""
 
 
-class Begun(_Reply):
+class Begun(Reply):
     """The result of try-begin."""
 
     status: BeginOutcome
@@ -87,7 +81,7 @@ class Begun(_Reply):
     result_encoding: Encoding | UnsetType = UNSET
 
 
-class MarkProcessed(_Body):
+class MarkProcessed(Body):
     """Ends the handling of a key with success."""
 
     key: Text
@@ -97,14 +91,14 @@ class MarkProcessed(_Body):
     result_encoding: Encoding = "json"
 
 
-class Release(_Body):
+class Release(Body):
     """Gives a lease back: the key can be acquired again."""
 
     key: Text
     lease_id: LeaseId
 
 
-class Renew(_Body):
+class Renew(Body):
     """Moves the end of a lease."""
 
     key: Text
@@ -112,7 +106,7 @@ class Renew(_Body):
     lease_seconds: LeaseSeconds = DEFAULT_LEASE
 
 
-class Fail(_Body):
+class Fail(Body):
     """Ends the handling of a key without success: it is not acquired again."""
 
     key: Text
@@ -120,7 +114,7 @@ class Fail(_Body):
     error: Annotated[str, Meta(max_length=10_000)] = ""
 
 
-class Settled(_Reply):
+class Settled(Reply):
     """The result of mark-processed, release, renew and fail."""
 
     status: SettleOutcome
@@ -128,7 +122,7 @@ class Settled(_Reply):
     lease_seconds: float | UnsetType = UNSET
 
 
-class Report(_Reply, omit_defaults=False):
+class Report(Reply, omit_defaults=False):
     """The state of a key."""
 
     status: KeyState
@@ -139,48 +133,7 @@ class Report(_Reply, omit_defaults=False):
     processed_at: datetime | None = None
 
 
-class NewMessage(_Body):
-    """A message for an inbox."""
-
-    topic: Text
-    payload: Any
-    source: Text
-    message_id: Text
-    payload_encoding: Encoding = "json"
-    correlation_id: Text | None = None
-    due: datetime | None = None
-    group: Text | None = None
-
-
-NewMessages = Annotated[list[NewMessage], Meta(min_length=1, max_length=1000)]
-"""Several messages, which are stored together or not at all."""
-AnyMessages = NewMessage | NewMessages
-
-
-class StoredReceipt(_Reply):
-    """What became of a message."""
-
-    status: str
-    source: str
-    message_id: str
-
-
-class Receipts(_Reply):
-    """A receipt for each message, in their order."""
-
-    receipts: list[StoredReceipt]
-
-
-class Info(_Reply):
-    """What the service is, for clients that look for it."""
-
-    service: str
-    version: str
-    protocols: list[str]
-    auth: Literal["none", "bearer"]
-
-
-class Problem(_Reply):
+class Problem(Reply):
     """Problem details (RFC 9457)."""
 
     title: str

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from postroom._boxes.guard.run import Run
+from postroom._boxes.transaction import SEPARATE
 from postroom._kernel.message import Claim
 from postroom._kernel.program import Program, async_runner
 
@@ -32,7 +33,7 @@ class AsyncRun(Run):
                 self.tx = await self._transaction.__aenter__()
                 self._open_scope()
         except BaseException as error:
-            await self._leave(self._give_up(error))
+            await self._leave_after(error)
             raise
         return self
 
@@ -50,29 +51,29 @@ class AsyncRun(Run):
             await asyncio.shield(task)
         except asyncio.CancelledError:
             stops.set()
-            await shielded(self._undo(task), self._guard.policy.completion_timeout.total_seconds())
+            with contextlib.suppress(TimeoutError):  # the caller gets the cancellation
+                await shielded(self._undo(task), self._guard.policy.completion_timeout.total_seconds())
             raise
 
     async def _undo(self, beginning: asyncio.Task[Any]) -> None:
         await asyncio.wait({beginning})
         if not beginning.cancelled() and beginning.exception() is None and self.acquired:
-            await _run_program(self._guard.give_back(self._begun))
+            await _run_program(self._guard.give_back(self._begun, SEPARATE))
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if not self.acquired:
             return
+        error = self._error_of(error)
         if self._transaction is not None:
-            await self._end_transaction(kind, error, trace)
+            await self._end_transaction(error, trace)
         elif error is not None:
-            await self._leave(self._give_up(error))
+            await self._leave_after(error)
         else:
             await self._leave(self._succeed())
 
-    async def _end_transaction(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def _end_transaction(self, error: BaseException | None, trace: TracebackType | None) -> None:
         """Commits the completion together with the writes of the handler, or rolls both back.
 
         Not shielded: whatever interrupts it, the database has done all of it or nothing.
@@ -83,18 +84,25 @@ class AsyncRun(Run):
             if error is None:
                 try:
                     self._check_refusal()
-                    await _run_program(self._succeed({"tx": self.tx}))
+                    await _run_program(self._succeed(self.tx))
                     completed = True
                 except BaseException as failure:
                     await self._transaction.__aexit__(type(failure), failure, failure.__traceback__)
                     raise
-            await self._transaction.__aexit__(kind, error, trace)
+            await self._transaction.__aexit__(None if error is None else type(error), error, trace)
         except BaseException as failure:
             after = self._settle_unknown(failure) if completed else self._give_up(failure)
-            if not await self._leave(after):
-                raise
+            if not await self._leave(after) or not isinstance(failure, Exception):
+                raise  # a cancellation is passed on, even if the commit has taken place
             return
-        await self._leave(None if error is None else self._give_up(error))
+        await (self._leave(None) if error is None else self._leave_after(error))
+
+    async def _leave_after(self, error: BaseException) -> None:
+        """Stores that the handler has raised. If that takes too long it is logged: the caller gets the error."""
+        try:
+            await self._leave(self._give_up(error))
+        except TimeoutError as late:
+            _log.error("%s; the lease ends by itself: %s", late, self._guard.where(self._begun))
 
     async def _leave(self, program: Program[T] | None) -> T | None:
         """Ends the renewal, and stores the outcome, even if the task is cancelled meanwhile."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, TypeAlias
@@ -10,12 +11,39 @@ from typing import Any, TypeAlias
 from postroom._boxes import check
 from postroom._boxes.guard.key import AnyKey
 from postroom._boxes.guard.options import GuardPolicy
-from postroom._boxes.guard.run import Run, RunRequest
+from postroom._boxes.guard.run import NO_HASHES, Run, RunRequest
 from postroom._kernel.guard import BeginStatus
+from postroom._kernel.texts import escape
 from postroom.errors import ArgumentTypeError, ArgumentValueError, HandlerExists, ResultNotKept
+
+_log = logging.getLogger("postroom")
 
 KeyOf: TypeAlias = str | Callable[..., AnyKey]
 """The name of a parameter, or a function that takes the arguments of a call."""
+
+
+def check_function(function: Callable[..., object], *, is_async: bool) -> None:
+    """Raises for a function whose body has not run when its call returns: its key would be processed before."""
+    called = getattr(function, "__call__", None)  # noqa: B004 - of an object, to look at
+    if any(map(inspect.isgeneratorfunction, (function, called))) or any(
+        map(inspect.isasyncgenfunction, (function, called))
+    ):
+        raise ArgumentTypeError("a guard cannot run a generator: its body would run after the key is processed")
+    if is_async and not inspect.iscoroutinefunction(function):
+        raise ArgumentTypeError("this guard is for async functions: use postroom.sync for a plain one")
+    if not is_async and any(map(inspect.iscoroutinefunction, (function, called))):
+        raise ArgumentTypeError("this guard is for plain functions: use the guard of postroom for an async one")
+
+
+def check_result(result: object) -> None:
+    """Raises for a result of a plain function that is still to run."""
+    if inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
+        if inspect.iscoroutine(result):
+            result.close()
+        raise ArgumentTypeError(
+            f"the function returned a {type(result).__name__}, which has not run yet: its key would be processed "
+            "before. Use the guard of postroom for async functions"
+        )
 
 
 class Handlers:
@@ -26,9 +54,12 @@ class Handlers:
         self._policy = policy
         self._names: list[str] = []
 
-    def add(self, function: Callable[..., object], name: str | None) -> str:
+    def name_of(self, function: Callable[..., object], name: str | None) -> str:
         """Returns the name of a function. Raises if a record of it could be taken for one of another function."""
-        named = check.text("handler", getattr(function, "__qualname__", None) if name is None else name)
+        given = getattr(function, "__qualname__", None) if name is None else name
+        if given is None:
+            raise ArgumentTypeError(f"a {type(function).__name__} has no name of its function: pass handler= with one")
+        named = check.text("handler", given)
         if named in self._names:
             raise HandlerExists(
                 f"guard {self._guard!r} has a handler {named!r}: they would skip each other's messages. Pass another "
@@ -39,8 +70,11 @@ class Handlers:
                 f'guard {self._guard!r} has scope="message" and the handler {self._names[0]!r}: a second one would '
                 'find each message processed. Use scope="handler", or another guard'
             )
-        self._names.append(named)
         return named
+
+    def add(self, name: str) -> None:
+        """Adds the name of a function that fits the guard."""
+        self._names.append(name)
 
 
 class Guarded:
@@ -70,6 +104,8 @@ class Guarded:
             raise ArgumentValueError(f"{name} has no parameter {key!r} to take the key from: it has {list(parameters)}")
         if not isinstance(key, str) and not callable(key):
             raise ArgumentTypeError("key must be the name of a parameter, or a function of the arguments")
+        if hash_of is not None and policy.mode == "mark_after":
+            raise ArgumentValueError(NO_HASHES)
         if policy.mode == "transactional" and "tx" not in parameters and not takes_any:
             raise ArgumentTypeError(f"{name} must take tx, since its guard is transactional: def {name}(..., tx)")
 
@@ -89,8 +125,13 @@ class Guarded:
         return {**kwargs, "tx": run.tx} if self._policy.mode == "transactional" else kwargs
 
     def keep(self, run: Run, result: object) -> None:
-        if self._policy.keep_results:
+        """Keeps the result of a call. If it cannot be kept, that is logged: the handler has run, and must not again."""
+        if not self._policy.keep_results:
+            return
+        try:
             run.keep(result)
+        except (ArgumentTypeError, ArgumentValueError) as error:
+            _log.error("the result of %s is not kept: %s", escape(self._name), error)
 
     def result_of_duplicate(self, run: Run) -> Any:
         """Returns what a call returns whose message is not handled again."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from postroom._boxes.guard.decorating import Guarded, Handlers, KeyOf
+from postroom._boxes.guard.decorating import Guarded, Handlers, KeyOf, check_function, check_result
 from postroom._boxes.guard.key import AnyKey
 from postroom._boxes.guard.options import GuardPolicy
 from postroom._boxes.guard.programs import GuardPrograms
@@ -17,7 +16,6 @@ from postroom._boxes.guard.verbs import GuardVerbs
 from postroom._kernel.policy import Box
 from postroom._kernel.program import Async, Sync
 from postroom._room_store import RoomStore
-from postroom.errors import ArgumentTypeError
 
 if TYPE_CHECKING:  # not at run time: the first imports asyncio
     from postroom._boxes.guard.async_run import AsyncRun
@@ -67,10 +65,10 @@ class AsyncRuns:
         """
 
         def decorate(function: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R | None]]:
-            if not inspect.iscoroutinefunction(function):
-                raise ArgumentTypeError("this guard is for async functions: use postroom.sync for a plain one")
-            name = self._handlers.add(function, handler)
+            check_function(function, is_async=True)
+            name = self._handlers.name_of(function, handler)
             guarded = Guarded(function, name, self._programs.policy, key=key, topic=topic, hash_of=hash, wait=wait)
+            self._handlers.add(name)
 
             @functools.wraps(function)
             async def once(*args: P.args, **kwargs: P.kwargs) -> R | None:
@@ -156,10 +154,10 @@ class SyncRuns:
         """
 
         def decorate(function: Callable[P, R]) -> Callable[P, R | None]:
-            if inspect.iscoroutinefunction(function):
-                raise ArgumentTypeError("this guard is for plain functions: use the guard of postroom for an async one")
-            name = self._handlers.add(function, handler)
+            check_function(function, is_async=False)
+            name = self._handlers.name_of(function, handler)
             guarded = Guarded(function, name, self._programs.policy, key=key, topic=topic, hash_of=hash, wait=wait)
+            self._handlers.add(name)
 
             @functools.wraps(function)
             def once(*args: P.args, **kwargs: P.kwargs) -> R | None:
@@ -169,6 +167,7 @@ class SyncRuns:
                         return duplicate
                     arguments: Any = guarded.arguments(run, kwargs)
                     result = function(*args, **arguments)
+                    check_result(result)
                     guarded.keep(run, result)
                 return result
 
@@ -228,3 +227,8 @@ class SyncGuard(GuardVerbs, SyncRuns, Sync, public="postroom.sync.Guard"):
     def __init__(self, box: Box, policy: GuardPolicy, store: RoomStore) -> None:
         GuardVerbs.__init__(self, box, policy, store)
         SyncRuns.__init__(self, self._programs)
+
+
+def store_of(guard: Guard) -> RoomStore:
+    """Returns the store of a guard, for edges that open transactions by it."""
+    return guard._store  # noqa: SLF001 - not one of the verbs that users call

@@ -80,11 +80,14 @@ class GuardKey:
             The key.
 
         Raises:
-            ArgumentValueError: the delivery has neither.
+            ArgumentValueError: the delivery has neither, or the header is not valid UTF-8.
         """
         for name, value in (headers or {}).items():
             if name.lower() == IDEMPOTENCY_KEY and value:
-                text = value.decode() if isinstance(value, bytes) else str(value)
+                try:
+                    text = value.decode() if isinstance(value, bytes) else str(value)
+                except UnicodeDecodeError:
+                    raise ArgumentValueError(f"the header {IDEMPOTENCY_KEY} is not valid UTF-8") from None
                 return cls(bus, group, alias, text, long_ids)
         if not message_id:
             raise ArgumentValueError(

@@ -12,7 +12,7 @@ from uuid import UUID
 from postroom._boxes import check, dead_letter_log
 from postroom._boxes.guard.key import AnyKey, key_text
 from postroom._boxes.guard.options import GuardPolicy
-from postroom._boxes.transaction import NOT_GIVEN, resolve
+from postroom._boxes.transaction import NOT_GIVEN, SEPARATE, resolve
 from postroom._kernel.guard import Begin, BeginStatus, Begun
 from postroom._kernel.ids import OwnerToken
 from postroom._kernel.message import AnyMessage, Claim, Draft, Key
@@ -80,12 +80,17 @@ class GuardPrograms:
         )
         if not self.policy.enabled:
             return Begun(BeginStatus.ACQUIRED, deliveries=1)
+        self.check_writes()
         [begun] = yield call(self.store.begin, self.box, [Begin(draft, token, lease)])
         return self._results.decoded(begun)
 
-    def complete(self, begun: Acquired, result: object, tx: Tx = NOT_GIVEN) -> Program[bool]:
+    def check_writes(self) -> None:
+        """Raises inside a transactional handler that holds the only write lock: a begin would wait for itself."""
+        if self.policy.enabled:
+            resolve(SEPARATE, self.store)
+
+    def complete(self, begun: Acquired, kept: Result | None, tx: Tx = NOT_GIVEN) -> Program[bool]:
         """Records a success, with its result. Returns False if the lease was lost."""
-        kept = None if result is NO_RESULT else self._encoded(result)
         claim, transaction = claim_of(begun), resolve(tx, self.store)
         settled = yield from self._settle(begun, lambda claim: Settlement.done(claim, kept), tx)
         if settled or claim is None or transaction is not None:
@@ -139,7 +144,10 @@ class GuardPrograms:
         found = yield call(self.store.find, self.box, Filter(source=source, message_id=message_id))
         return self._decode(found[-1]) if found else None
 
-    def _encoded(self, value: object) -> Result | None:
+    def encoded(self, value: object) -> Result | None:
+        """Returns a result as it is stored; None for NO_RESULT, and for a result that is too large."""
+        if value is NO_RESULT:
+            return None
         result = self._results.encode_result(value)
         size, most = self._results.size_of(result), self.policy.max_result_size
         if size <= most:

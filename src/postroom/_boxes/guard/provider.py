@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, NamedTuple, Protocol, cast
 
 from postroom._boxes import check
+from postroom._boxes.guard.decorating import check_result
 from postroom._boxes.guard.guard import AsyncRuns, SyncRuns
 from postroom._boxes.guard.key import AnyKey, key_text
 from postroom._boxes.guard.options import GuardPolicy
@@ -38,16 +40,26 @@ class _Place(NamedTuple):
 class _ProviderPrograms(GuardPrograms):
     """Asks the provider in place of a store. It has no claims: only `mode="mark_after"` works."""
 
-    def __init__(self, provider: ProcessedKeys, name: str) -> None:
+    def __init__(self, provider: ProcessedKeys, name: str, *, is_async: bool) -> None:
         for method in ("is_processed", "mark_processed"):
-            if not callable(getattr(provider, method, None)):
+            found = getattr(provider, method, None)
+            if not callable(found):
                 raise ArgumentTypeError(f"the provider must have a method {method}(key)")
+            if not is_async and inspect.iscoroutinefunction(found):
+                raise ArgumentTypeError(f"{method} is a coroutine function: use postroom.ProviderGuard for async code")
         place = cast("RoomStore", _Place(type(provider).__name__, ErrorTexts()))
-        super().__init__(Box("guard", check.text("name", name, longest=100)), GuardPolicy(mode="mark_after"), place)
+        # A provider has keys and no handlers: the first of two handlers would make the other one skip the message.
+        policy = GuardPolicy(mode="mark_after", scope="message")
+        super().__init__(Box("guard", check.text("name", name, longest=100)), policy, place)
         self._provider = provider
 
+    def check_writes(self) -> None:
+        """Does nothing: the writes of a provider are those of another system."""
+
     def read_processed(self, key: AnyKey, handler: str | None) -> Program[bool]:
-        return bool((yield call(self._provider.is_processed, key_text(key))))
+        is_processed = yield call(self._provider.is_processed, key_text(key))
+        check_result(is_processed)  # an awaitable would count as True, and the handler would never run
+        return bool(is_processed)
 
     def write_processed(self, key: AnyKey, handler: str | None, tx: Tx = NOT_GIVEN) -> Program[bool]:
         yield call(self._provider.mark_processed, key_text(key))
@@ -70,7 +82,7 @@ class ProviderGuard(AsyncRuns):
         Raises:
             ArgumentTypeError: the provider does not have both methods.
         """
-        super().__init__(_ProviderPrograms(provider, name))
+        super().__init__(_ProviderPrograms(provider, name, is_async=True))
 
 
 class SyncProviderGuard(SyncRuns):
@@ -89,7 +101,7 @@ class SyncProviderGuard(SyncRuns):
         Raises:
             ArgumentTypeError: the provider does not have both methods.
         """
-        super().__init__(_ProviderPrograms(provider, name))
+        super().__init__(_ProviderPrograms(provider, name, is_async=False))
 
 
 ProviderGuard.__module__ = "postroom"

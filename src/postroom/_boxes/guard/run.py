@@ -10,20 +10,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from postroom._boxes import check
 from postroom._boxes.guard.key import AnyKey
-from postroom._boxes.guard.programs import NO_RESULT
+from postroom._boxes.transaction import SEPARATE
 from postroom._kernel.decide import describe
 from postroom._kernel.guard import BeginStatus, Begun
 from postroom._kernel.message import Claim
 from postroom._kernel.program import Program, call
 from postroom._kernel.scope import Entry
+from postroom._kernel.settlement import Result
 from postroom._room_store import RoomStore, handling
-from postroom.errors import GuardBusy, GuardConflict, LeaseLost, ResultNotKept
+from postroom.errors import ArgumentValueError, GuardBusy, GuardConflict, LeaseLost, ResultNotKept
 from postroom.spi import Tx
 
 if TYPE_CHECKING:
     from postroom._boxes.guard.programs import GuardPrograms
 
 _log = logging.getLogger("postroom")
+
+NO_HASHES = 'hash needs a claim, which mode="mark_after" does not have: contents would not be compared'
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 0.5
 """Seconds between two begins, while another caller has the key: the pause doubles."""
@@ -39,6 +42,10 @@ class RunRequest(NamedTuple):
     wait: timedelta | None = None
 
 
+class Released(Exception):
+    """Ends a run without an outcome. It is not an error."""
+
+
 class Run:
     """One execution of a guarded handler, as `guard.run(key)` yields it."""
 
@@ -46,7 +53,8 @@ class Run:
         self._guard = guard
         self._request = request
         self._begun = Begun(BeginStatus.BUSY)
-        self._kept: object = NO_RESULT
+        self._kept: Result | None = None
+        self._is_released = False
         self._lease_lost = False
         self._stop_renewal: Callable[[], None] | None = None
         self._transaction: Any = None
@@ -92,8 +100,19 @@ class Run:
         return self._begun.result
 
     def keep(self, result: object) -> None:
-        """Sets the result that later duplicates get. It is stored with the completion."""
-        self._kept = result
+        """Sets the result that later duplicates get. It is stored with the completion.
+
+        Raises:
+            ArgumentTypeError, ArgumentValueError: the result cannot be written as JSON.
+        """
+        self._kept = self._guard.encoded(result)
+
+    def release(self) -> None:
+        """Lets the end of the block release the key, without an error: the next delivery begins another execution.
+
+        With `mode="transactional"`, the transaction is rolled back.
+        """
+        self._is_released = True
 
     def __repr__(self) -> str:
         return f"<Run {self.status}>"
@@ -121,7 +140,10 @@ class Run:
 
     def _try(self) -> Program[Begun]:
         guard, (key, handler, topic, hash_, _) = self._guard, self._request
+        guard.check_writes()
         if guard.policy.mode == "mark_after":
+            if hash_ is not None:
+                raise ArgumentValueError(NO_HASHES)
             processed = yield from guard.read_processed(key, handler)
             return Begun(BeginStatus.PROCESSED if processed else BeginStatus.ACQUIRED)
         return (yield from guard.begin_new(key, handler=handler, topic=topic, hash=hash_))
@@ -142,12 +164,16 @@ class Run:
 
     # -- after the handler -----------------------------------------------------------------------------------------
 
-    def _succeed(self, tx: dict[str, Tx] | None = None) -> Program[None]:
-        """Stores that the handler has succeeded. `tx`: the transaction, as a keyword argument."""
+    def _error_of(self, error: BaseException | None) -> BaseException | None:
+        """Returns why the execution has no outcome; None: it has succeeded."""
+        return Released() if error is None and self._is_released else error
+
+    def _succeed(self, tx: Tx = SEPARATE) -> Program[None]:
+        """Stores that the handler has succeeded. `tx`: the transaction of the handler."""
         guard = self._guard
         if guard.policy.mode == "mark_after":
-            yield from guard.write_processed(self._request.key, self._request.handler)
-        elif not (yield from guard.complete(self._begun, self._kept, **(tx or {}))):
+            yield from guard.write_processed(self._request.key, self._request.handler, tx)
+        elif not (yield from guard.complete(self._begun, self._kept, tx)):
             self._lease_lost = True
             raise LeaseLost
         _log.debug("processed %s", guard.where(self._begun))
@@ -178,12 +204,15 @@ class Run:
         guard, policy = self._guard, self._guard.policy
         if policy.mode == "mark_after" or self._claim is None:
             return
+        if isinstance(error, Released):
+            yield from guard.give_back(self._begun)
+            return
         is_dead = isinstance(error, policy.dead_on) or (policy.mode == "mark_before" and not policy.release_on_error)
         if is_dead:
             text = check.error_text("error", describe(error), guard.store.errors.redact)
-            yield from guard.bury(self._begun, text)
+            yield from guard.bury(self._begun, text, SEPARATE)
         else:
-            released = yield from guard.give_back(self._begun)
+            released = yield from guard.give_back(self._begun, SEPARATE)
             if released:
                 reason = guard.store.errors.of(error)
                 _log.warning("the handler raised, and the key is released: %s: %s", reason, guard.where(self._begun))

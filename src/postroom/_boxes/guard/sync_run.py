@@ -43,16 +43,15 @@ class SyncRun(Run):
     ) -> None:
         if not self.acquired:
             return
+        error = self._error_of(error)
         if self._transaction is not None:
-            self._end_transaction(kind, error, trace)
+            self._end_transaction(error, trace)
         elif error is not None:
             self._leave(self._give_up(error))
         else:
             self._leave(self._succeed())
 
-    def _end_transaction(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def _end_transaction(self, error: BaseException | None, trace: TracebackType | None) -> None:
         """Commits the completion together with the writes of the handler, or rolls both back."""
         self._close_scope()
         completed = False
@@ -60,16 +59,16 @@ class SyncRun(Run):
             if error is None:
                 try:
                     self._check_refusal()
-                    _run_program(self._succeed({"tx": self.tx}))
+                    _run_program(self._succeed(self.tx))
                     completed = True
                 except BaseException as failure:
                     self._transaction.__exit__(type(failure), failure, failure.__traceback__)
                     raise
-            self._transaction.__exit__(kind, error, trace)
+            self._transaction.__exit__(None if error is None else type(error), error, trace)
         except BaseException as failure:
             after = self._settle_unknown(failure) if completed else self._give_up(failure)
-            if not self._leave(after):
-                raise
+            if not self._leave(after) or not isinstance(failure, Exception):
+                raise  # a cancellation is passed on, even if the commit has taken place
             return
         self._leave(None if error is None else self._give_up(error))
 

@@ -103,7 +103,7 @@ class GuardVerbs(FindVerbs, ReplayVerbs, CleaningVerbs):
             ArgumentTypeError, ArgumentValueError: before any I/O.
         """
         if isinstance(begun, Begun | Claim):
-            return (yield from self._programs.complete(begun, result, tx))
+            return (yield from self._programs.complete(begun, self._programs.encoded(result), tx))
         if result is not NO_RESULT:
             raise ArgumentTypeError("a result needs the claim that try_begin returned: pass that in place of the key")
         return (yield from self._programs.write_processed(begun, handler, tx))

@@ -10,5 +10,5 @@ from postroom.errors import ArgumentValueError
 def open_store(scheme: str, rest: str, options: StoreOptions) -> object:
     if rest:
         raise ArgumentValueError("memory:// takes nothing after it: each room has a separate memory")
-    options.refuse(f"{scheme}://", "schema", "pool")
+    options.refuse(f"{scheme}://", "schema", "pool", "token")
     return MemoryStore(clock=options.clock) if options.mode == "async" else SyncMemoryStore(clock=options.clock)

@@ -58,7 +58,7 @@ def open_store(scheme: str, rest: str, options: StoreOptions) -> RedisStore | Sy
     from postroom._stores.redis.replication import Replication
     from postroom._stores.redis.store import RedisStore, SyncRedisStore
 
-    options.refuse(f"{scheme}://", "schema")
+    options.refuse(f"{scheme}://", "schema", "token")
     address, replication, pool_size = _read(scheme, rest, options.pool_size)
     name = f"redis:{address.shown}"
     is_cluster = address.kind == "cluster"

@@ -22,7 +22,18 @@ import pytest
 
 _TOPICS = (
     *("attend", "base", "boxes", "cancel", "claim", "collapse", "conflict", "duplicates", "durability", "exchange"),
-    *("expiry", "fifo", "fifo_dead", "find", "guard", "join_base", "join_continuations", "join_ends"),
+    *(
+        "expiry",
+        "fifo",
+        "fifo_dead",
+        "find",
+        "guard",
+        "guard_base",
+        "guard_ends",
+        "join_base",
+        "join_continuations",
+        "join_ends",
+    ),
     *("join_failures", "join_steps", "keys", "orders", "proof", "purge_replay", "put", "renew_reap", "schema"),
     *("settle", "transactions", "window"),
 )
@@ -51,7 +62,8 @@ from postroom.testing.conformance.expiry import ExpiryConformance  # noqa: E402
 from postroom.testing.conformance.fifo import FifoConformance  # noqa: E402
 from postroom.testing.conformance.fifo_dead import FifoDeadLetterConformance  # noqa: E402
 from postroom.testing.conformance.find import FindConformance  # noqa: E402
-from postroom.testing.conformance.guard import GuardConformance  # noqa: E402
+from postroom.testing.conformance.guard import GuardBeginConformance  # noqa: E402
+from postroom.testing.conformance.guard_ends import GuardEndConformance  # noqa: E402
 from postroom.testing.conformance.join_continuations import JoinContinuationConformance  # noqa: E402
 from postroom.testing.conformance.join_ends import JoinEndConformance  # noqa: E402
 from postroom.testing.conformance.join_failures import JoinFailureConformance  # noqa: E402
@@ -87,7 +99,9 @@ __all__ = [
     "FifoConformance",
     "FifoDeadLetterConformance",
     "FindConformance",
+    "GuardBeginConformance",
     "GuardConformance",
+    "GuardEndConformance",
     "JoinConformance",
     "JoinContinuationConformance",
     "JoinEndConformance",
@@ -148,6 +162,10 @@ class KeyConformance(RecordConformance, MarkConformance, CancelConformance):
 
 class JoinConformance(JoinStepConformance, JoinContinuationConformance, JoinFailureConformance, JoinEndConformance):
     """The behaviour of `JoinStore`."""
+
+
+class GuardConformance(GuardBeginConformance, GuardEndConformance):
+    """The behaviour of `GuardStore`, and of `settle`, `renew` and `reap` on what it claims."""
 
 
 class StoreConformance(

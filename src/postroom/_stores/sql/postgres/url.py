@@ -47,6 +47,10 @@ ERROR_PACKAGES = frozenset(
     for name in (client.pool_class, *client.adapter.connection_classes)
 )
 """Packages whose errors say what is wrong with the database or the connection to it."""
+TX_CLASSES = tuple(
+    name for pool in (*CLIENTS["async"].values(), SqlalchemyPool) for name in getattr(pool, "tx_classes", ())
+)
+"""The class names of the transactions that handlers get."""
 
 DIALECT = PostgresEngine.name
 
@@ -57,6 +61,7 @@ def make_engine(prefix: str, schema: str | None) -> PostgresEngine:
 
 
 def open_store(scheme: str, rest: str, options: StoreOptions) -> SqlStore | SyncSqlStore:
+    options.refuse(f"{scheme}://", "token")
     client = _client(scheme.partition("+")[2], options.mode)
     shown, settings = _settings(rest, options.pool_size)
     pool = _pool(client, settings, options)

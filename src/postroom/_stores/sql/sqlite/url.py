@@ -13,6 +13,8 @@ from postroom.errors import ArgumentValueError
 
 ERROR_PACKAGES = frozenset({"sqlite3"})
 """Packages whose errors say what is wrong with the database."""
+TX_CLASSES = AiosqliteDriver.tx_classes
+"""The class names of the transactions that handlers get."""
 
 DIALECT = SqliteEngine.name
 
@@ -41,7 +43,7 @@ def open_store(scheme: str, rest: str, options: StoreOptions) -> SqlStore | Sync
         )
     if "?" in rest:
         raise ArgumentValueError("a SQLite URL takes no parameters after ?")
-    options.refuse(f"{scheme}:///", "schema", "pool")
+    options.refuse(f"{scheme}:///", "schema", "pool", "token")
     path, engine = rest[1:], shared_engine(options.prefix)
     deploy_schema, durable, verified = options.deploy_schema, path != MEMORY, options.verified
     if options.mode == "async":
